@@ -2,9 +2,10 @@
 """make_grpo_golden.py - writes tests/grpo/golden/: what TRL's own trainer makes of drawn rewards, lengths and
 log-probabilities, and what independent Python says about drawn texts.
 
-    python3 tools/make_grpo_golden.py [--out tests/grpo/golden] [advantage] [update] [prompts] [text] [accuracy]
+    python3 tools/make_grpo_golden.py [--out tests/grpo/golden] [advantage] [update] [prompts] [text] [accuracy] [model]
 
-needs trl==0.25.0, transformers<5, torch, sacrebleu and math_verify. The methods of trl.GRPOTrainer are called as they
+needs trl==0.25.0, transformers<5, torch, sacrebleu and math_verify; `model`, a whole update of a tiny decoder with each
+answer behind a prompt of its own, needs torch alone. The methods of trl.GRPOTrainer are called as they
 are, on an object that has only the attributes they read: its model is a table of log-probabilities. Everything is
 computed in fp64 and again in fp32, as training does; both are kept. Rewards and weights are binary fractions, so that
 they are the same numbers in both. Running it again writes the same bytes.
@@ -365,8 +366,97 @@ def make_accuracy(out):
     write(f"{out}/accuracy.jsonl", rows)
 
 
+# ---- a whole update of a tiny decoder ----
+
+TINY = {"layers": 2, "hidden": 16, "heads": 2, "kv_heads": 1, "head_dim": 8, "ffn": 16, "vocab": 23, "eps": 1e-5,
+        "theta": 10000.0}
+
+
+def drawn_weight(name, shape):
+    """Binary fractions that the test computes by the same formula; norms are about 1."""
+    t, n = sum(map(ord, name)), math.prod(shape)
+    x = [((i * 37 + t * 101 + i * i % 89 * 13) % 127 - 63) / 128 for i in range(n)]
+    if len(shape) == 1:
+        x = [1 + v / 4 for v in x]
+    return torch.tensor(x, dtype=torch.float64).reshape(shape).requires_grad_()
+
+
+def tiny_weights(c):
+    q, kv = c["heads"] * c["head_dim"], c["kv_heads"] * c["head_dim"]
+    shapes = {"embedding": (c["vocab"], c["hidden"])}
+    for k in range(c["layers"]):
+        shapes |= {f"layers.{k}.attn_norm": (c["hidden"],), f"layers.{k}.qkv_w": (q + 2 * kv, c["hidden"]),
+                   f"layers.{k}.out_w": (c["hidden"], q), f"layers.{k}.ffn_norm": (c["hidden"],),
+                   f"layers.{k}.gate_up_w": (2 * c["ffn"], c["hidden"]), f"layers.{k}.down_w": (c["hidden"], c["ffn"])}
+    shapes["final_norm"] = (c["hidden"],)
+    return {name: drawn_weight(name, shape) for name, shape in shapes.items()}
+
+
+def tiny_norm(x, w, c):
+    return x / (x.pow(2).mean(-1, keepdim=True) + c["eps"]).sqrt() * w
+
+
+def tiny_rope(x, c):  # (T, heads, D)
+    half = c["head_dim"] // 2
+    angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None, None] * torch.tensor(
+        [c["theta"] ** (-i / half) for i in range(half)], dtype=torch.float64)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def tiny_logps(ids, w, c):
+    """Of each token but the first, given those in front of it: one sequence, nothing packed."""
+    q, kv, n = c["heads"] * c["head_dim"], c["kv_heads"] * c["head_dim"], len(ids)
+    x = w["embedding"][torch.tensor(ids)]
+    future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    for k in range(c["layers"]):
+        p = {name: w[f"layers.{k}.{name}"]
+             for name in ("attn_norm", "qkv_w", "out_w", "ffn_norm", "gate_up_w", "down_w")}
+        qkv = tiny_norm(x, p["attn_norm"], c) @ p["qkv_w"].T
+        heads = [t.reshape(n, -1, c["head_dim"]) for t in qkv.split([q, kv, kv], -1)]
+        qs, ks, vs = tiny_rope(heads[0], c), tiny_rope(heads[1], c), heads[2]
+        ks, vs = (t.repeat_interleave(c["heads"] // c["kv_heads"], 1) for t in (ks, vs))
+        score = torch.einsum("thd,shd->hts", qs, ks) / math.sqrt(c["head_dim"])
+        seen = torch.einsum("hts,shd->thd", score.masked_fill(future, -math.inf).softmax(-1), vs)
+        x = x + seen.reshape(n, q) @ p["out_w"].T
+        gate, up = (tiny_norm(x, p["ffn_norm"], c) @ p["gate_up_w"].T).chunk(2, -1)
+        x = x + (torch.nn.functional.silu(gate) * up) @ p["down_w"].T
+    logits = tiny_norm(x, w["final_norm"], c) @ w["embedding"].T
+    return logits.log_softmax(-1)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def tiny_case(draw, c, lengths, group, answer, kl):
+    w, rows, total, kls = tiny_weights(c), [], 0, 0
+    for prompt in lengths:
+        head = [draw.randrange(c["vocab"]) for _ in range(prompt)]
+        for _ in range(group):
+            n = draw.randint(1, answer)
+            ids = head + [draw.randrange(c["vocab"]) for _ in range(n)]
+            logp = tiny_logps(ids, w, c)[prompt - 1:]
+            near = [[round((v + draw.gauss(0, 0.3)) * 1024) / 1024 for v in logp.tolist()] for _ in range(2)]
+            old, ref = torch.tensor(near, dtype=torch.float64)
+            advantage, weight = draw.randint(-8, 8) / 4, draw.randint(1, 16) / 64
+            ratio = (logp - old).exp()
+            k3 = (ref - logp).exp() - (ref - logp) - 1
+            gain = torch.min(ratio * advantage, ratio.clamp(1 - 0.2, 1 + 0.25) * advantage)
+            total = total + (weight * (kl * k3 - gain)).sum()
+            kls += k3.sum().item()
+            rows.append({"prompt": prompt, "ids": ids, "advantage": advantage, "weight": weight, "old": near[0],
+                         "ref": near[1], "logp": [float(f"{v:.12g}") for v in logp.tolist()]})
+    total.backward()
+    return {"group": group, "prompt_tokens": max(lengths), "answer_tokens": answer, "beta": kl, "completions": rows,
+            "loss": total.item(), "kl": kls,
+            "gradients": {name: [float(f"{v:.7g}") for v in t.grad.flatten().tolist()] for name, t in w.items()}}
+
+
+def make_model(out):
+    draw = random.Random(6)
+    rows = [tiny_case(draw, TINY, [9, 5, 7, 1], 4, 12, 0.05), tiny_case(draw, TINY, [2, 14], 6, 5, 0.0)]
+    write(os.path.join(out, "model.jsonl"), rows)
+
+
 PARTS = {"advantage": make_advantage, "update": make_update, "prompts": make_prompts, "text": make_text,
-         "accuracy": make_accuracy}
+         "accuracy": make_accuracy, "model": make_model}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -89,9 +89,9 @@ static bool open_items(Session *s, Err *e) {
     return true;
 }
 
-static void shape(Session *s) {
+static bool shape(Session *s, Err *e) {
     GrpoSession *g = s->own;
-    grpo_setup_shape(&g->setup, &s->spec, &s->rows, s->global_batch, s->o, s->machine.kind);
+    return grpo_setup_shape(&g->setup, &s->spec, s->global_batch, s->o, s->machine.kind, e);
 }
 
 static void count(Session *s) {

@@ -73,8 +73,11 @@ static bool check_free(Session *s, Err *e) {
 }
 
 static bool pack(Session *s, Err *e) {
-    if (s->task) s->task->shape(s);
-    if (s->task) return true;
+    if (s->task) {
+        if (!s->task->shape(s, e)) return false;
+        count_batches(s); /* of the rows that it has now */
+        return true;
+    }
     return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host,
                          s->limits, e);
 }

@@ -153,6 +153,7 @@ void grpo_setup_free(GrpoSetup *g) {
     items_free(&g->items);
     items_free(&g->held_out);
     setup_words_free(&g->evaluator_words);
+    layouts_free(&g->layouts);
 }
 
 /* ---- items ---- */
@@ -282,31 +283,24 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
 
 /* ---- what is planned ---- */
 
-/* How many rows an update's answers fill is known when they are there. The search takes any number from a quarter of
- * the most to all to be equally likely, so that it leaves little padding to be computed. The times of its answer are
- * for completions of --max-tokens, a row each, or of --expected-completion on average, packed. */
-static void expect_rows(UpdateRows *rows, const GrpoSpec *s, int64_t global_batch) {
-    int64_t row = s->prompt_tokens + s->answer_tokens, mean = s->prompt_tokens + grpo_expected_tokens(s);
-    double full = (double)global_batch * (double)mean / (double)row; /* rows, packed without a gap */
-    update_rows_free(rows);
-    *rows = (UpdateRows){.samples = global_batch, .most = global_batch};
-    rows->count = MEM_NEW(int64_t, rows->most + 1);
-    for (int64_t r = MAX2(rows->most / 4, 1); r <= rows->most; r++) rows->count[r] = 1, rows->updates++;
-    rows->expected = (int64_t)MIN2(ceil(full / 0.95), (double)global_batch);
-    rows->fill = full / (double)rows->expected;
-    rows->mean_rows = (double)rows->expected;
-    rows->mean_tokens = full * (double)row;
+static bool share_prompts(GrpoSetup *g, const JobSpec *s, const Options *o, MachineKind kind, Err *e) {
+    const BatchSpec *b = &g->batches.spec;
+    const char *why = layout_forbids(&g->spec, &s->m.config, b->steps <= b->accum, kind);
+    g->spec.share_prompts = !why && !opt_is(o, OPT_SHARE_PROMPTS, "off");
+    return !why || !opt_is(o, OPT_SHARE_PROMPTS, "on") ||
+           fail(e, ERR_USAGE, "--share-prompts on: %s. Leave it at auto: each answer's row repeats its prompt then", why);
 }
 
-void grpo_setup_shape(GrpoSetup *g, JobSpec *s, UpdateRows *rows, int64_t global_batch, const Options *o,
-                      MachineKind kind) {
+bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Options *o, MachineKind kind, Err *e) {
     g->spec.weights_stay = kind == MACHINE_CPU || !opt_is(o, OPT_OFFLOAD, "auto");
+    if (!share_prompts(g, s, o, kind, e)) return false;
     g->task = grpo_task(&g->spec);
-    expect_rows(rows, &g->spec, global_batch);
-    s->rows = rows;
-    s->accum = (rows->most + s->micro_batch - 1) / s->micro_batch;
+    layouts_make(&g->layouts, &g->spec, global_batch);
+    g->task.layouts = &g->layouts;
+    job_set_micro(s, job_micro_samples(s), kind);
     s->attend = s->attend_asked = ATTEND_OWN; /* answers lie side by side in a row */
     s->evaluate = false;                      /* held-out items are answered, not scored by a loss */
+    return true;
 }
 
 static int64_t words_bytes(const Words *w) {

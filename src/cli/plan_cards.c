@@ -56,7 +56,7 @@ static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m,
                     int64_t room) {
     const FitCost *t = &f->fit.trial[f->fit.best].c;
     bool tight = (double)t->device_bytes > 0.95 * (double)room, plain = f->fit.best == 0;
-    Forecast fore = plan_forecast(c, m, t->seconds);
+    Forecast fore = plan_forecast(c, s, m, t->seconds);
     Str flags = {0};
     if (!plain) technique_layout_flags(&flags, s);
     str_addf(text, "%-11s %10s  %9s  %s\n",

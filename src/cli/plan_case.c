@@ -81,10 +81,7 @@ static bool prepare(PlanCase *c, Err *e) {
     if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
     if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
-    if (c->has_grpo) {
-        grpo_setup_shape(&c->grpo, &c->asked, &c->rows, c->global_batch, o, c->machine.kind);
-        return true;
-    }
+    if (c->has_grpo) return grpo_setup_shape(&c->grpo, &c->asked, c->global_batch, o, c->machine.kind, e);
     if (!c->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
         log_warn("planned without the sentences that --save-best %s parses: give --data and --val-split or --eval-data",
                  opt_text(o, OPT_SAVE_BEST));
@@ -127,10 +124,14 @@ int64_t plan_case_room(const PlanCase *c) {
 
 /* ---- what is expected ---- */
 
-Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds) {
+static double tokens_of(const PlanCase *c, const JobSpec *s) { /* in an update */
+    return s->rows ? s->rows->mean_tokens : (double)(c->global_batch * s->seq);
+}
+
+Forecast plan_forecast(const PlanCase *c, const JobSpec *s, const Machine *m, double update_seconds) {
     /* a run counts tokens of the data, not what fills up a row */
     double fill = c->data ? dataset_report(c->data)->fill : 1;
-    double tokens = c->asked.rows ? c->rows.mean_tokens : (double)c->global_batch * (double)c->job.spec.seq * fill;
+    double tokens = tokens_of(c, s) * (s->rows ? 1 : fill);
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
@@ -152,11 +153,11 @@ static void add_fill(Str *text, const Dataset *d) {
 
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
     const Machine *m = &c->machine;
-    Forecast f = plan_forecast(c, m, ring_round_seconds(&c->ring, &c->ring.machine));
+    Forecast f = plan_forecast(c, &c->job.spec, m, ring_round_seconds(&c->ring, &c->ring.machine));
     str_addf(
         text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
         units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-        units_count(c->asked.rows ? (int64_t)(c->rows.mean_tokens + 0.5) : c->global_batch * c->job.spec.seq).s,
+        units_count((int64_t)(tokens_of(c, &c->job.spec) + 0.5)).s,
         100 * f.ceiling_share, m->name, m->source ? m->source : "estimated");
     if (c->data && !c->asked.rows && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
     if (c->updates_per_epoch)
@@ -228,8 +229,8 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     const JobSpec *s = &c->job.spec;
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
-    int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
-    technique_plain(&plain, s, c->free.micro_batch ? all : c->asked.micro_batch);
+    int64_t all = c->asked.rows ? job_samples(&c->asked) : c->global_batch;
+    technique_plain(&plain, s, c->free.micro_batch ? all : job_micro_samples(&c->asked), c->machine.kind);
     int n = job_savings(saving, &c->job, &plain, &c->host);
     if (!n) return;
     Job *before = MEM_NEW(Job, 1);

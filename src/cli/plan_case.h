@@ -44,7 +44,7 @@ typedef struct Forecast {
     double seconds_per_million; /* tokens */
     double job_seconds;         /* 0: the length of the job is not known */
 } Forecast;
-Forecast plan_forecast(const PlanCase *c, const Machine *m, double update_seconds);
+Forecast plan_forecast(const PlanCase *c, const JobSpec *s, const Machine *m, double update_seconds);
 
 /* Each adds lines for people and a member to the JSON. */
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c);

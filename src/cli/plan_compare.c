@@ -38,19 +38,19 @@ static bool make_command_line(CommandLine *l, const Options *o, const char *more
 static json_t *add_column(Str *text, const PlanCase *c, char letter, const char *flags) {
     const JobSpec *s = &c->job.spec;
     int64_t bytes = ring_process_bytes(&c->ring), room = plan_case_room(c), host = ring_host_bytes(&c->ring);
-    Forecast f = plan_forecast(c, &c->machine, ring_round_seconds(&c->ring, &c->ring.machine));
+    Forecast f = plan_forecast(c, s, &c->machine, ring_round_seconds(&c->ring, &c->ring.machine));
     Str offload = {0};
     offload_text(&offload, &s->m.offload, s->m.config.layers);
     int blocks = 0;
     for (int l = 0; l < s->m.config.layers; l++) blocks += s->recompute[l] >= RECOMPUTE_BLOCK;
     str_addf(text, "  %c %4lld x %-5lld %6lld %11s %11s  %-4s %9s %6.0f %%  %9s  %s; blocks %d/%d, offload %s\n",
-             letter, (long long)s->micro_batch, (long long)s->accum, (long long)s->seq, units_bytes(bytes).s,
+             letter, (long long)job_micro_samples(s), (long long)s->accum, (long long)s->seq, units_bytes(bytes).s,
              units_bytes(host).s, bytes <= room ? "fits" : "NO", units_count((int64_t)(f.tokens_per_s + 0.5)).s,
              100 * f.ceiling_share, units_seconds(f.job_seconds > 0 ? f.job_seconds : f.seconds_per_million).s,
              c->machine.name, blocks, s->m.config.layers, str_text(&offload));
     json_t *row = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:i, s:s}", "flags", flags, "machine",
-        c->machine.name, "micro_batch", (json_int_t)s->micro_batch, "accum", (json_int_t)s->accum, "global_batch",
+        c->machine.name, "micro_batch", (json_int_t)job_micro_samples(s), "accum", (json_int_t)s->accum, "global_batch",
         (json_int_t)c->global_batch, "seq", (json_int_t)s->seq, "device_bytes", (json_int_t)bytes, "host_bytes",
         (json_int_t)host, "fits", bytes <= room, "tokens_per_s", f.tokens_per_s, "ceiling_share", f.ceiling_share,
         "update_seconds", f.update_seconds, "blocks_recomputed", blocks, "offload", str_text(&offload));

@@ -30,15 +30,15 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
         return row;
     }
     const FitCost *t = &f->fit.trial[f->fit.best].c;
-    Forecast fore = plan_forecast(c, &c->machine, t->seconds);
+    Forecast fore = plan_forecast(c, s, &c->machine, t->seconds);
     Str flags = {0};
     technique_layout_flags(&flags, s);
-    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)s->micro_batch,
+    str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)job_micro_samples(s),
              (long long)s->accum, units_bytes(t->device_bytes).s, 100 * (double)t->device_bytes / (double)room,
              units_count((int64_t)(fore.tokens_per_s + 0.5)).s, 100 * fore.ceiling_share,
              after_batch(str_text(&flags)));
     json_object_update_new(
-        row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)s->micro_batch,
+        row, json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "micro_batch", (json_int_t)job_micro_samples(s),
                        "accum", (json_int_t)s->accum, "device_bytes", (json_int_t)t->device_bytes, "host_bytes",
                        (json_int_t)t->host_bytes, "memory_share", (double)t->device_bytes / (double)room,
                        "tokens_per_s", fore.tokens_per_s, "ceiling_share", fore.ceiling_share, "flags",
@@ -136,9 +136,8 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     str_addf(text, both ? " %11s %11s  %s\n" : "\n", "activations", "total", "blocks recomputed");
     for (int64_t rows = 1; rows <= 256; rows *= 2) {
         JobSpec s = c->asked;
-        s.micro_batch = rows;
-        int64_t all = c->asked.rows ? job_rows(&c->asked) : c->global_batch;
-        s.accum = (MAX2(all, rows) + rows - 1) / rows;
+        job_set_micro(&s, rows, m.kind);
+        if (!s.rows) s.accum = (MAX2(c->global_batch, rows) + rows - 1) / rows;
         if (rows * s.seq > INT32_MAX / 2) break;
         str_addf(text, "  %5lld", (long long)rows);
         json_t *row = add_batch(text, c, &m, s, false);

@@ -204,6 +204,7 @@ const Rule rules[] = {
     {.id = OPT_EVALUATOR_TOKENS, GRPO},
     {.id = OPT_EXPECTED_COMPLETION, GRPO},
     {.id = OPT_REFERENCE, GRPO},
+    {.id = OPT_SHARE_PROMPTS, GRPO},
     {.id = OPT_PROMPT_TOKENS, ANSWERS},
     {.id = OPT_SLOTS, ANSWERS},
     {.id = OPT_CONTEXT, ANSWERS},

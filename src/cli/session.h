@@ -15,7 +15,7 @@ typedef struct Session Session;
 /* What a command has instead of a data set; user: Session.own. */
 typedef struct SessionTask {
     bool (*open)(Session *s, Err *e);  /* what is learned from; fills the spec's task */
-    void (*shape)(Session *s);         /* the spec, before the planner decides */
+    bool (*shape)(Session *s, Err *e); /* the spec, before the planner decides */
     void (*count)(Session *s);         /* fills host, by the spec as it stands */
     bool (*start)(Session *s, Err *e); /* the job is planned: fills source */
     int64_t (*updates)(const Session *s, int64_t *per_epoch, const char **of); /* of the run; of: "64 answers" */

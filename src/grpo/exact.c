@@ -7,19 +7,19 @@
 
 enum { MOST_ROUNDS = 100 };
 
-/* A row's draw: the key of its completion, the number of its token; the head has applied the temperature. */
+/* A row's draw: the key of its completion, the number of its token; the head has applied the temperature. Places without
+ * a label draw nothing. */
 static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
     const Batch *b = &g->batch.b;
     const RolloutRows *l = &g->rows;
     for (int64_t row = 0; row < b->rows && first + row < l->rows; row++) {
-        DrawHow *at = g->how + row * b->seq;
         for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
             const Completion *c = &g->rollout.c[l->member[i]];
             DrawHow how = answers_how(&g->policy, &g->o.policy, ask, l->member[i], c->sample);
             how.temperature = 1;
-            for (int64_t t = 0; t < c->n; t++) {
-                how.first = -(int32_t)MAX2(t + 1 - c->n_prompt, 0);
-                *at++ = how;
+            for (int64_t k = 0; k < completion_tokens(c); k++) {
+                how.first = -(int32_t)k;
+                g->how[row * b->seq + l->from[i] + k] = how;
             }
         }
     }
@@ -27,10 +27,10 @@ static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
 }
 
 /* How many tokens of the answer stand, the trainer's in place of the first that differs among them; 0: all, as
- * they are. */
+ * they are. drawn: at the answer's own places. */
 static int64_t compare(Completion *c, const int32_t *drawn) {
     for (int64_t k = 0; k < completion_tokens(c); k++) {
-        int32_t own = drawn[c->n_prompt - 1 + k];
+        int32_t own = drawn[k];
         if (own == c->ids[c->n_prompt + k] || own < 0) continue;
         c->ids[c->n_prompt + k] = own;
         return k + 1;
@@ -43,11 +43,9 @@ static int64_t compare_rows(GrpoRun *g, int64_t first, int64_t n) {
     const Batch *b = &g->batch.b;
     const RolloutRows *l = &g->rows;
     for (int64_t row = 0; row < b->rows && first + row < l->rows; row++) {
-        int64_t at = row * b->seq;
         for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
             Completion *c = &g->rollout.c[l->member[i]];
-            int64_t kept = compare(c, g->drawn + at);
-            at += c->n;
+            int64_t kept = compare(c, g->drawn + row * b->seq + l->from[i]);
             if (kept) g->which[n] = l->member[i], g->kept[n++] = kept;
         }
     }
@@ -62,7 +60,7 @@ static bool verify(GrpoRun *g, Run *r, const Ask *ask, int64_t members, int64_t 
     for (int64_t first = 0; first < g->rows.rows; first += b->rows) {
         if (stop_asked()) return false;
         rollout_batch_fill(&g->batch, &g->rollout, &g->rows, first, NULL);
-        step_put_batch(r, b);
+        grpo_put_rows(g, r);
         put_hows(g, r, ask, first);
         exec_play(&r->ring->x, ring->phase_verify);
         g->facts.verifications++;
@@ -76,12 +74,13 @@ static bool verify(GrpoRun *g, Run *r, const Ask *ask, int64_t members, int64_t 
     return true;
 }
 
-/* Answers those that differ on, and looks at them again among themselves, until none differs. */
-static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, Err *e) {
+/* Answers those that differ on and, where they are to settle among themselves, looks at them again until none differs. */
+static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, bool settle, Err *e) {
     while (n) {
         int64_t members = n;
         g->facts.redrawn += n;
         if (!answers_go_on(&g->policy, &g->o.policy, &g->rollout, ask, g->which, g->kept, n, e)) return false;
+        if (!settle) return true;
         memcpy(g->member, g->which, (size_t)n * sizeof *g->member);
         n = 0;
         if (!verify(g, r, ask, members, &n, e)) return false;
@@ -89,7 +88,9 @@ static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, Err *e) {
     return true;
 }
 
-/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. */
+/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. Few passes
+ * over few rows settle most; what differs after that is judged by the rows of the update alone, or two layouts that draw
+ * two tokens would take turns for ever. */
 bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
     const Batches *b = &g->o.batches;
     int64_t updates = MAX2(b->updates / b->spec.iterations, 1), n = 1;
@@ -101,7 +102,7 @@ bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
             return fail(e, ERR_FAIL,
                         "--exact-policy: %lld answers still differ from the trainer's after %d rounds",
                         (long long)n, round);
-        if (!mend(g, r, ask, n, e)) return false;
+        if (!mend(g, r, ask, n, round == 0, e)) return false;
     }
     return true;
 }

@@ -1,6 +1,8 @@
 /* ring.c - which passes stand beside the policy's training step, and how often an update plays them. */
 #include "grpo/ring.h"
 
+#include "grpo/layout.h"
+
 static int64_t pieces(int64_t n, int64_t most) {
     return (n + most - 1) / most;
 }
@@ -32,7 +34,7 @@ GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows) {
 
 static void describe_saving(const Task *task, const JobSpec *j, Str *out) {
     const GrpoSpec *s = &((const GrpoTask *)task)->spec;
-    int64_t rows = j->micro_batch * j->accum;
+    int64_t rows = job_micro_samples(j) * j->accum;
     GrpoVoices v = grpo_voices(s, j->task_saving, rows), plain = grpo_voices(s, 0, rows);
     const char *gap = "";
     if (v.evaluator_by_phase || v.policy_by_phase) {
@@ -137,8 +139,19 @@ static Tid row_input(Program *p, const Job *j, const char *name) {
     return prog_tensor(p, name, ROLE_INPUT, FMT_F32, 1, DIMS(j->spec.micro_batch * j->spec.seq));
 }
 
+/* Every pass over the rows that are trained on is given it with the job's own inputs. */
+static void record_prefix(GrpoRing *r, Job *j) {
+    const JobSpec *s = &j->spec;
+    if (s->row_samples <= 1) return;
+    r->prefix = prog_tensor(&j->ring->p, "prefix", ROLE_INPUT, FMT_I32, 2, DIMS(s->micro_batch * s->seq, 2));
+    j->in.prefix = r->prefix;
+    j->in.prefix_tokens = s->shared_tokens;
+    j->in.document_tokens = (s->seq - s->shared_tokens) / s->row_samples;
+}
+
 static void record_inputs(GrpoRing *r, const GrpoSpec *s, Job *j) {
     Program *p = &j->ring->p;
+    record_prefix(r, j);
     r->sampled = row_input(p, j, "sampled_logp");
     r->advantage = row_input(p, j, "advantage");
     r->scored = row_input(p, j, "scored");
@@ -215,7 +228,7 @@ static bool record(const Task *task, Job *j, Err *e) {
     Ring *ring = j->ring;
     if (!check(s, j, e)) return false;
     GrpoRing *r = j->own = ARENA_NEW(&ring->p.arena, GrpoRing, 1);
-    int64_t rows = j->spec.micro_batch * j->spec.accum;
+    int64_t rows = job_micro_samples(&j->spec) * j->spec.accum;
     GrpoVoices v = grpo_voices(s, j->spec.task_saving, rows);
     GrpoPlays n = grpo_plays(s, &v, rows, (int64_t)(job_micro_steps(&j->spec) + 0.5));
     double prompt = (double)s->prompt_tokens, answer = (double)grpo_expected_tokens(s);
@@ -249,6 +262,7 @@ GrpoTask grpo_task(const GrpoSpec *s) {
               .n_sides = 2,
               .savings = moves(s) + halvings(s),
               .describe_saving = describe_saving,
+              .lay_out = layout_apply,
               .fp32_logits = true};
     bool reference = s->reference_kind == REFERENCE_MODEL;
     t.side[GRPO_SIDE_REFERENCE] =

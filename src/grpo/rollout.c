@@ -94,23 +94,39 @@ bool rollout_from_json(Rollout *r, const json_t *from, Err *e) {
 
 /* ---- rows ---- */
 
-void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most) {
-    *l = (RolloutRows){.member = ARENA_NEW(a, int64_t, most), .first = ARENA_NEW(a, int64_t, most + 1),
-                       .sorted = ARENA_NEW(a, int64_t, most), .left = ARENA_NEW(a, int64_t, most),
-                       .row = ARENA_NEW(a, int64_t, most)};
+void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most, bool shares) {
+    *l = (RolloutRows){.shares = shares, .first = ARENA_NEW(a, int64_t, most + 1)};
+    int64_t **lists[] = {&l->member, &l->prompt, &l->from, &l->sorted, &l->left, &l->row};
+    for (int i = 0; i < COUNT_OF(lists); i++) *lists[i] = ARENA_NEW(a, int64_t, most);
 }
 
-/* First-fit, the longest first: an insertion sort, as there are some hundreds of them. */
-void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq) {
-    int64_t *sorted = l->sorted, *left = l->left, *row = l->row, kept = 0;
+/* An insertion sort, as there are some hundreds of them: the longest first, or, where prompts are shared, as they were
+ * asked, a group's answers side by side. */
+static int64_t sort_members(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n) {
+    int64_t *sorted = l->sorted, kept = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = kept;
         if (r->c[member[i]].failed) continue;
-        for (; at > 0 && r->c[sorted[at - 1]].n < r->c[member[i]].n; at--) sorted[at] = sorted[at - 1];
+        for (; at > 0; at--) {
+            bool behind = l->shares ? sorted[at - 1] > member[i] : r->c[sorted[at - 1]].n < r->c[member[i]].n;
+            if (!behind) break;
+            sorted[at] = sorted[at - 1];
+        }
         sorted[at] = member[i];
         kept++;
     }
-    l->rows = 0;
+    return kept;
+}
+
+static void put_member(RolloutRows *l, int64_t at, int64_t member, int64_t prompt, int64_t from) {
+    l->member[at] = member;
+    l->prompt[at] = prompt;
+    l->from[at] = from;
+}
+
+/* First-fit. */
+static void pack_alone(RolloutRows *l, const Rollout *r, int64_t kept, int64_t seq) {
+    int64_t *sorted = l->sorted, *left = l->left, *row = l->row, next = 0;
     for (int64_t i = 0; i < kept; i++) {
         int64_t at = 0, tokens = r->c[sorted[i]].n;
         CHECK(tokens <= seq);
@@ -119,31 +135,70 @@ void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, 
         left[at] -= tokens;
         row[i] = at;
     }
-    int64_t next = 0;
     for (int64_t k = 0; k < l->rows; k++) {
+        int64_t begin = 0;
         l->first[k] = next;
-        for (int64_t i = 0; i < kept; i++)
-            if (row[i] == k) l->member[next++] = sorted[i];
+        for (int64_t i = 0; i < kept; i++) {
+            if (row[i] != k) continue;
+            const Completion *c = &r->c[sorted[i]];
+            put_member(l, next++, sorted[i], begin, begin + c->n_prompt - 1);
+            begin += c->n;
+        }
     }
-    l->first[l->rows] = next;
 }
 
-void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq) {
+static bool same_prompt(const Completion *a, const Completion *b) {
+    return a->n_prompt == b->n_prompt && !memcmp(a->ids, b->ids, (size_t)a->n_prompt * sizeof *a->ids);
+}
+
+/* Next-fit: a row that does not hold the next answer is closed. */
+static void pack_shared(RolloutRows *l, const Rollout *r, int64_t kept, int64_t seq) {
+    int64_t used = 0, prompt = 0;
+    const Completion *before = NULL;
+    for (int64_t i = 0; i < kept; i++) {
+        const Completion *c = &r->c[l->sorted[i]];
+        int64_t own = c->n_prompt - 1, tokens = completion_tokens(c);
+        CHECK(own >= 0 && own + tokens <= seq);
+        bool joins = before && same_prompt(before, c);
+        if (!l->rows || used + (joins ? 0 : own) + tokens > seq) {
+            l->first[l->rows++] = i;
+            used = 0;
+            joins = false;
+        }
+        if (!joins) prompt = used, used += own;
+        put_member(l, i, l->sorted[i], prompt, used);
+        used += tokens;
+        before = c;
+    }
+}
+
+void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq) {
+    int64_t kept = sort_members(l, r, member, n);
+    l->rows = 0;
+    if (l->shares) pack_shared(l, r, kept, seq);
+    else pack_alone(l, r, kept, seq);
+    l->first[l->rows] = kept;
+}
+
+void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq, bool shares) {
     float **more[] = {&b->sampled, &b->old, &b->ref, &b->advantage, &b->scored};
     batch_init(&b->b, a, rows, seq);
     for (int i = 0; i < COUNT_OF(more); i++) *more[i] = ARENA_NEW(a, float, rows *seq);
+    b->prefix = shares ? ARENA_NEW(a, int32_t, 2 * rows * seq) : NULL;
 }
 
-int64_t rollout_batch_bytes(int64_t rows, int64_t seq) { return batch_bytes(rows, seq) + 20 * rows * seq; }
+int64_t rollout_batch_bytes(int64_t rows, int64_t seq, bool shares) {
+    return batch_bytes(rows, seq) + (shares ? 28 : 20) * rows * seq;
+}
 
-/* The token at place t of a completion is predicted at the place before it. */
-static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Completion *c, float weight) {
-    for (int64_t t = 0; t < c->n; t++) {
-        int64_t at = row * b->b.seq + begin + t, next = t + 1 - c->n_prompt; /* of the answer's tokens */
+/* Tokens [t, upto) of a completion, from that place of the row on. The token at t is predicted at the one before it. */
+static void put_tokens(RolloutBatch *b, int64_t at, const Completion *c, int64_t t, int64_t upto, int64_t doc, float weight) {
+    for (b->b.tokens += upto - t; t < upto; t++, at++) {
+        int64_t next = t + 1 - c->n_prompt; /* of the answer's tokens */
         bool scored = next >= 0 && t + 1 < c->n;
         b->b.ids[at] = c->ids[t];
         b->b.positions[at] = (int32_t)t;
-        b->b.doc_begin[at] = (int32_t)begin;
+        b->b.doc_begin[at] = (int32_t)doc;
         b->b.labels[at] = scored ? c->ids[t + 1] : -1;
         b->b.weight[at] = scored ? weight : 0;
         b->sampled[at] = scored ? c->sampled[next] : 0;
@@ -153,23 +208,40 @@ static void put_completion(RolloutBatch *b, int64_t row, int64_t begin, const Co
         b->scored[at] = scored && weight != 0;
         b->b.scored += scored;
     }
-    b->b.tokens += c->n;
+}
+
+/* Gives where the row goes on. fresh: its prompt does not stand there yet. */
+static int64_t put_completion(RolloutBatch *b, int64_t row, const RolloutRows *l, int64_t i, const Completion *c, bool fresh,
+                              float weight) {
+    int64_t at = row * b->b.seq, prompt = l->prompt[i], from = l->from[i], own = c->n_prompt - 1;
+    if (!l->shares) {
+        put_tokens(b, at + prompt, c, 0, c->n, prompt, weight);
+        return prompt + c->n;
+    }
+    if (fresh) put_tokens(b, at + prompt, c, 0, own, prompt, weight);
+    put_tokens(b, at + from, c, own, c->n - 1, from, weight);
+    for (int64_t k = from; k < from + completion_tokens(c); k++) {
+        b->prefix[2 * (at + k)] = (int32_t)prompt;
+        b->prefix[2 * (at + k) + 1] = (int32_t)(prompt + own);
+    }
+    return from + completion_tokens(c);
 }
 
 void rollout_batch_fill(RolloutBatch *b, const Rollout *r, const RolloutRows *l, int64_t first, const double *weight) {
     int64_t numbers = b->b.rows * b->b.seq * (int64_t)sizeof(float);
     float *more[] = {b->sampled, b->old, b->ref, b->advantage, b->scored};
     for (int i = 0; i < COUNT_OF(more); i++) memset(more[i], 0, (size_t)numbers);
+    if (b->prefix) memset(b->prefix, 0, 2 * (size_t)numbers);
     b->b.tokens = b->b.scored = 0;
     for (int64_t row = 0; row < b->b.rows; row++) {
-        int64_t begin = 0, from = first + row < l->rows ? l->first[first + row] : 0,
-                to = first + row < l->rows ? l->first[first + row + 1] : 0;
-        for (int64_t i = from; i < to; i++) {
+        int64_t end = 0, begin = first + row < l->rows ? l->first[first + row] : 0,
+                upto = first + row < l->rows ? l->first[first + row + 1] : 0;
+        for (int64_t i = begin; i < upto; i++) {
             const Completion *c = &r->c[l->member[i]];
-            put_completion(b, row, begin, c, weight ? (float)weight[l->member[i]] : 1.0f);
-            begin += c->n;
+            bool fresh = i == begin || !same_prompt(&r->c[l->member[i - 1]], c);
+            end = put_completion(b, row, l, i, c, fresh, weight ? (float)weight[l->member[i]] : 1.0f);
         }
-        batch_pad(&b->b, row, begin);
+        batch_pad(&b->b, row, end);
     }
     batch_sort(&b->b);
 }
@@ -177,12 +249,11 @@ void rollout_batch_fill(RolloutBatch *b, const Rollout *r, const RolloutRows *l,
 void rollout_take(Rollout *r, const RolloutBatch *b, const RolloutRows *l, int64_t first, const float *numbers,
                   RolloutLogp to) {
     for (int64_t row = 0; row < b->b.rows && first + row < l->rows; row++) {
-        int64_t begin = row * b->b.seq;
         for (int64_t i = l->first[first + row]; i < l->first[first + row + 1]; i++) {
             Completion *c = &r->c[l->member[i]];
             float *kept = to == ROLLOUT_REF ? c->ref : to == ROLLOUT_OLD ? c->old : c->sampled;
-            for (int64_t k = 0; k < completion_tokens(c); k++) kept[k] = numbers[begin + c->n_prompt - 1 + k];
-            begin += c->n;
+            const float *own = numbers + row * b->b.seq + l->from[i];
+            memcpy(kept, own, (size_t)completion_tokens(c) * sizeof *kept);
         }
     }
 }

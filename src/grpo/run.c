@@ -27,9 +27,9 @@ int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64
     enum { TEXT_BYTES = 8 }; /* of a token, in what is written and what is answered to it */
     const GrpoSpec *g = &((const GrpoTask *)s->task)->spec;
     int64_t n = completions_of(b), context = g->prompt_tokens + g->answer_tokens, texts = 2 * TEXT_BYTES * context;
-    int64_t arrays = (n + held_out) * (REWARDS_MOST + 12) * 8 + 2 * items * 8;
+    int64_t arrays = (n + held_out) * (REWARDS_MOST + 14) * 8 + 2 * items * 8;
     return rollout_bytes(n, context, g->answer_tokens) + rollout_bytes(held_out, context, g->answer_tokens) +
-           (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq) +
+           (n + held_out) * texts + arrays + rollout_batch_bytes(s->micro_batch, s->seq, s->row_samples > 1) +
            4 * s->micro_batch * s->seq +
            (g->exact ? s->micro_batch * s->seq * ((int64_t)sizeof(DrawHow) + 4) : 0) + MIB;
 }
@@ -58,8 +58,9 @@ bool grpo_run_open(GrpoRun *g, Job *job, const GrpoOptions *o, Err *e) {
     arena_init(&g->arena, "grpo");
     rollout_init(&g->rollout, n, context, s->answer_tokens);
     if (held_out) rollout_init(&g->held_out, held_out, context, s->answer_tokens);
-    rollout_rows_init(&g->rows, &g->arena, most);
-    rollout_batch_init(&g->batch, &g->arena, job->spec.micro_batch, job->spec.seq);
+    bool shares = job->spec.row_samples > 1;
+    rollout_rows_init(&g->rows, &g->arena, most, shares);
+    rollout_batch_init(&g->batch, &g->arena, job->spec.micro_batch, job->spec.seq, shares);
     g->logp = ARENA_NEW(&g->arena, float, job->spec.micro_batch * job->spec.seq);
     g->given = ARENA_NEW(&g->arena, double, most *MAX2(o->rewards.n, 1));
     double **doubles[] = {&g->reward, &g->advantage, &g->weight};
@@ -96,8 +97,19 @@ static void put_rows(GrpoRun *g, Run *r, Tid to, const float *numbers) {
     if (to) exec_put(&r->ring->x, to, numbers, 0, g->batch.b.rows * g->batch.b.seq * 4);
 }
 
+static void put_prefix(GrpoRun *g, Run *r) {
+    Tid to = grpo_ring(g->job)->prefix;
+    if (to) exec_put(&r->ring->x, to, g->batch.prefix, 0, g->batch.b.rows * g->batch.b.seq * 2 * (int64_t)sizeof(int32_t));
+}
+
+void grpo_put_rows(GrpoRun *g, Run *r) {
+    step_put_batch(r, &g->batch.b);
+    put_prefix(g, r);
+}
+
 static void put_batch(GrpoRun *g, Run *r) {
     const GrpoRing *ring = grpo_ring(g->job);
+    put_prefix(g, r);
     put_rows(g, r, ring->sampled, g->batch.sampled);
     put_rows(g, r, ring->old, g->batch.old);
     put_rows(g, r, ring->ref, g->batch.ref);
@@ -124,7 +136,7 @@ static bool take_logps(GrpoRun *g, Run *r, int phase, Tid logp, RolloutLogp to, 
     for (int64_t first = 0; first < g->rows.rows; first += b->rows) {
         if (stop_asked()) return false;
         rollout_batch_fill(&g->batch, &g->rollout, &g->rows, first, NULL);
-        step_put_batch(r, b);
+        grpo_put_rows(g, r);
         exec_play(&r->ring->x, phase);
         if (!exec_sync(&r->ring->x, e)) return false;
         exec_get(&r->ring->x, logp, g->logp, 0, b->rows * b->seq * 4);

@@ -86,6 +86,9 @@ RunSource grpo_source(GrpoRun *g);
 /* The completions of an update into g->member, with the weight of their tokens into g->weight; gives how many. */
 int64_t grpo_gather(GrpoRun *g, int64_t update);
 
+/* The rows of g->batch, as every pass over them reads them. */
+void grpo_put_rows(GrpoRun *g, Run *r);
+
 /* Of its arrays and texts, at most; items, held_out: how many there are. */
 int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64_t held_out);
 

@@ -21,6 +21,9 @@ typedef struct AttrHeads { /* the layout of one token's q, k, v: heads*dim, kv_h
     float scale;   /* of q.k for attention; of cos and sin for rotary positions */
     float eps;     /* of per-head norms */
     bool inverse;  /* rotary: rotate back (the gradient) */
+    /* attention with a prefix: tokens at the beginning of a row that all its documents see, and of each document
+     * behind them, as rows are planned; what a play sees is said by its inputs (P7) */
+    int64_t prefix, document;
     int64_t slots; /* cache: length of one row's cache */
     AttendBy by;   /* attention */
     bool distinct_cache_rows; /* no two rows of a play that are not idle have the same row of the cache */

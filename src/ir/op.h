@@ -136,8 +136,8 @@ Tid op_linear_direct(Program *p, const char *name, Tid x, Tid w, Tid bias);
 Tid op_lora(Program *p, Tid y, Tid x, Tid a, Tid b, AttrLora attr);                   /* y + scale * (x a^T) b^T */
 Tid op_head_norm(Program *p, Tid qkv, Tid wq, Tid wk, AttrHeads attr);                /* per-head RMS norm of q and k */
 Tid op_rope(Program *p, Tid qkv, Tid positions, Tid inv_freq, AttrHeads attr);
-/* -> (N, H*D); causal, within documents */
-Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr);
+/* -> (N, H*D); causal, within documents and what they have in front of them; prefix: (N, 2) or NONE */
+Tid op_attend(Program *p, Tid qkv, Tid doc_begin, Tid prefix, AttrHeads attr);
 /* rows: for each row of qkv, its row of the cache; NONE: its own number. op_rope_put is op_rope whose k and v go into
  * the cache: only q of what it returns counts. */
 Tid op_rope_put(Program *p, Tid cache, Tid qkv, Tid positions, Tid inv_freq, Tid rows, AttrHeads attr);

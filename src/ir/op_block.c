@@ -9,9 +9,10 @@
  *   head_norm_grad  in dy qkv wq wk rstd beta? clock           out dqkv dwq(D)? dwk(D)?
  *   rope            in qkv positions inv_freq(D/2) fp32        out qkv'     halves rotate: (i, i+D/2); scale on cos,
  *                   sin
- *   attend          in qkv doc_begin                           out o(N,H*D) lse(N,H) fp32
- *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row
- *   attend_grad     in do(N,H*D) qkv o lse doc_begin           out dqkv
+ *   attend          in qkv doc_begin prefix(N,2)?              out o(N,H*D) lse(N,H) fp32
+ *                   token t of a row attends to s in [doc_begin[t], t]; doc_begin counts within the row. With prefix
+ *                   (i32) also to s in [prefix[t][0], prefix[t][1]), which ends at doc_begin[t] or before; empty: none
+ *   attend_grad     in do(N,H*D) qkv o lse doc_begin prefix?   out dqkv
  *   rope_put        in qkv positions inv_freq rows(N/seq)?     out qkv' cache(R, slots, 2*G, D)
  *                   rope, whose k and v go to slot positions[i] of a cache row (none for a negative position) as the
  *                   activations' format holds them; of qkv' q is rotated, k and v are those of qkv
@@ -122,6 +123,13 @@ static const char *heads_shape(const Program *p, const Step *s) {
     return NULL;
 }
 
+static const char *attend_shape(const Program *p, const Step *s) {
+    Tid prefix = s->op == OP_ATTEND ? s->attend.in.prefix : s->attend_grad.in.prefix;
+    if (prefix && (prog_rows(p, prefix) != prog_rows(p, qkv_of(s)) || prog_cols(p, prefix) != 2))
+        return "prefix is not (N, 2)";
+    return heads_shape(p, s);
+}
+
 static const char *cache_shape(const Program *p, const Step *s) {
     bool puts = s->op == OP_ROPE_PUT;
     const AttrHeads *a = &s->attr.heads;
@@ -137,12 +145,12 @@ static const char *cache_shape(const Program *p, const Step *s) {
     return prog_elements(p, cache) == n * each ? NULL : "the cache has other rows than qkv";
 }
 
-Tid op_attend(Program *p, Tid qkv, Tid doc_begin, AttrHeads attr) {
+Tid op_attend(Program *p, Tid qkv, Tid doc_begin, Tid prefix, AttrHeads attr) {
     int64_t n = prog_rows(p, qkv);
     Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
                         DIMS(n, (int64_t)attr.heads * attr.head_dim));
     Tid lse = prog_tensor(p, "attend_lse", ROLE_ACTIVATION, FMT_F32, 2, DIMS(n, attr.heads));
-    prog_emit(p, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, doc_begin}, .out = {o, lse}}, .attr.heads = attr});
+    prog_emit(p, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, doc_begin, prefix}, .out = {o, lse}}, .attr.heads = attr});
     return o;
 }
 
@@ -150,22 +158,31 @@ static void attend_grad(Program *p, Step s, Grads *g) {
     Tid qkv = s.attend.in.qkv, o = s.attend.out.o, d_qkv = prog_like(p, "d_qkv", qkv);
     prog_emit(p, (Step){.op = OP_ATTEND_GRAD,
                         .attend_grad = {.in = {.d_o = grad_get(g, o), .qkv = qkv, .o = o, .lse = s.attend.out.lse,
-                                               .doc_begin = s.attend.in.doc_begin},
+                                               .doc_begin = s.attend.in.doc_begin, .prefix = s.attend.in.prefix},
                                         .out = {d_qkv}},
                         .attr = s.attr});
     grad_flow(p, g, qkv, d_qkv);
 }
 
-/* causal: half of T x T; backward has five products for two */
+/* Keys that a token of a whole row sees on average: causal, half of T x T; a document's tokens see the prefix too, and
+ * no other document. */
+static double keys_seen(const AttrHeads *a) {
+    double prefix = (double)a->prefix, rest = (double)a->seq - prefix;
+    if (!a->document) return (double)(a->seq + 1) / 2;
+    return (prefix * (prefix + 1) / 2 + rest * (prefix + (double)(a->document + 1) / 2)) / (double)a->seq;
+}
+
+/* backward has five products for two */
 static double attend_flops(const Program *p, const Step *s) {
     const AttrHeads *a = &s->attr.heads;
     double tokens = (double)prog_rows(p, qkv_of(s));
-    double pairs = tokens * (s->op == OP_ATTEND_CACHE ? (double)a->slots : (double)(a->seq + 1) / 2);
+    double pairs = tokens * (s->op == OP_ATTEND_CACHE ? (double)a->slots : keys_seen(a));
     return pairs * a->heads * a->head_dim * (s->op == OP_ATTEND_GRAD ? 10 : 4);
 }
 
-static OpSize attend_size(const Program *p, const Step *s) {
-    return (OpSize){(double)s->attr.heads.seq, s->attr.heads.head_dim};
+static OpSize attend_size(const Program *p, const Step *s) { /* of a row whose tokens see as many keys */
+    const AttrHeads *a = &s->attr.heads;
+    return (OpSize){a->document ? 2 * keys_seen(a) - 1 : (double)a->seq, a->head_dim};
 }
 
 /* A token that attends puts its own key, but for a cache in int8. */
@@ -269,10 +286,10 @@ const OpRow op_row_head_norm_grad = {.shape = heads_shape, .workspace = head_nor
     .flags = OPF_WRITES_STATE, .byte_share = 0.45};
 const OpRow op_row_rope = {.shape = heads_shape, .grad = rope_grad, .share = SHARE_MAY,
     .share_out = OP_OUT(rope, rotated), .share_in = OP_IN(rope, qkv)};
-const OpRow op_row_attend = {.shape = heads_shape, .grad = attend_grad, .flops = attend_flops,
+const OpRow op_row_attend = {.shape = attend_shape, .grad = attend_grad, .flops = attend_flops,
     .workspace = attend_workspace, .flags = OPF_MIXES_TOKENS, .grid = GRID_ATTENTION, .table = ATTEND_FORWARD,
     .size = attend_size};
-const OpRow op_row_attend_grad = {.shape = heads_shape, .flops = attend_flops, .workspace = attend_workspace,
+const OpRow op_row_attend_grad = {.shape = attend_shape, .flops = attend_flops, .workspace = attend_workspace,
     .flags = OPF_MIXES_TOKENS, .grid = GRID_ATTENTION, .table = ATTEND_BACKWARD, .size = attend_size};
 const OpRow op_row_rope_put = {.shape = cache_shape, .share = SHARE_MAY, .share_out = OP_OUT(rope_put, rotated),
     .share_in = OP_IN(rope_put, qkv), .flags = OPF_WRITES_STATE};

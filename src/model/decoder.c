@@ -33,7 +33,8 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
     } else {
         a.by = in->attend;
         qkv = op_rope(p, qkv, in->positions, d->ends.inv_freq, rope);
-        o = op_attend(p, qkv, in->doc_begin, a);                                   // (N, H*D)
+        if (in->prefix) a.prefix = in->prefix_tokens, a.document = in->document_tokens;
+        o = op_attend(p, qkv, in->doc_begin, in->prefix, a);                       // (N, H*D)
         a.by = ATTEND_OWN;
         if (out->report) op_attend_report(p, out->report[p->layer], qkv, NONE, in->doc_begin, a);
     }
@@ -79,4 +80,5 @@ const ModelFamily family_decoder = {.name = "decoder",
                                     .weights = weights,
                                     .hidden = hidden,
                                     .cache = cache,
-                                    .adapters = adapters};
+                                    .adapters = adapters,
+                                    .shares_prefix = true};

@@ -86,7 +86,7 @@ static Tid dense(Program *p, const ModelInput *in, Tid qkv, AttrHeads a) {
     if (in->cache)
         return op_attend_cache(p, qkv, in->cache[p->layer * CACHES + CACHE_KV], in->positions, in->cache_rows, a);
     a.by = in->warmup ? ATTEND_OWN : in->attend; /* whose lse the indexer learns from */
-    return op_attend(p, qkv, in->doc_begin, a);
+    return op_attend(p, qkv, in->doc_begin, NONE, a);
 }
 
 typedef struct Block { /* what a layer's attention is recorded with */

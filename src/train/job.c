@@ -36,6 +36,16 @@ double job_micro_steps(const JobSpec *s) {
     return plays / (double)u->updates;
 }
 
+int64_t job_samples(const JobSpec *s) { return job_rows(s) * MAX2(s->row_samples, 1); }
+
+void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind) {
+    int64_t all = job_samples(s);
+    if (s->task && s->task->lay_out) s->task->lay_out(s->task, s, samples, kind);
+    s->micro_batch = samples / MAX2(s->row_samples, 1);
+    s->accum = (s->rows ? job_rows(s) : all / MAX2(s->row_samples, 1)) + s->micro_batch - 1;
+    s->accum /= s->micro_batch;
+}
+
 int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }
 
 /* Whole tiles, so that a piece's products are cut as those of the whole are. */
@@ -165,11 +175,12 @@ static bool check_spec(const JobSpec *s, Err *e) {
     const ModelConfig *c = &s->m.config;
     if (c->layers > JOB_LAYERS)
         return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
-    if (c->sliding_window && s->seq > c->sliding_window)
+    int64_t sample = s->row_samples > 1 ? s->shared_tokens + (s->seq - s->shared_tokens) / s->row_samples : s->seq;
+    if (c->sliding_window && sample > c->sliding_window)
         return fail(e, ERR_USAGE,
                     "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "
                     "use --seq %lld or less",
-                    (long long)s->seq, (long long)c->sliding_window, (long long)c->sliding_window);
+                    (long long)sample, (long long)c->sliding_window, (long long)c->sliding_window);
     if (s->train && s->lora && !s->m.adapter.targets)
         return fail(e, ERR_USAGE, "--lora-targets: %s has none of these projections", c->name);
     if (s->m.head_int8 && s->train && !s->lora)

@@ -51,6 +51,9 @@ struct Task {
      * the job has gone. describe adds what that setting does. */
     int savings;
     void (*describe_saving)(const Task *t, const JobSpec *s, Str *out);
+    /* How it lays `samples` into the rows of a micro-batch on such a machine: fills seq, row_samples, shared_tokens and
+     * rows (those as long as it has them); NULL: a sample has a row of its own, as long as seq. */
+    void (*lay_out)(const Task *t, JobSpec *s, int64_t samples, MachineKind kind);
     bool fp32_logits; /* its head's log-probabilities are compared with a sampler's, which has its logits in fp32 */
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
@@ -74,7 +77,9 @@ struct JobSpec {
     bool limited;          /* an update above limits (Job.limits) writes nothing */
     bool whole_updates;    /* an update is written as a whole or not at all: none inside backward */
     bool gradient_noise;   /* the norm of the first micro-batch's gradient is measured, where an update has several */
-    int64_t seq, micro_batch;
+    int64_t seq, micro_batch; /* of rows */
+    int64_t row_samples;   /* of a task that lays several into a row (Task.lay_out); 0, 1: --micro-batch counts rows */
+    int64_t shared_tokens; /* at the beginning of a row, which all its samples have in front of them */
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
     bool evaluate;         /* a held-out set is evaluated between updates */
@@ -137,6 +142,11 @@ AttrHead job_head_attr(const Job *j);   /* in which chunks the head is computed 
 double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
 /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
 int64_t job_rows(const JobSpec *s);
+/* What --micro-batch counts, rows or a task's samples: of a micro-batch, of an update at most; and a micro-batch of so
+ * many, accum with it. */
+static inline int64_t job_micro_samples(const JobSpec *s) { return s->micro_batch * MAX2(s->row_samples, 1); }
+int64_t job_samples(const JobSpec *s);
+void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind);
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 static inline bool job_logits_fp32(const JobSpec *s) { return s->task && s->task->fp32_logits; }

@@ -28,17 +28,19 @@ static bool has_one_memory(const SearchSpace *s) {
 
 static void set_micro_axis(SearchSpace *s) {
     const JobSpec *a = &s->asked;
-    int64_t rows = job_rows(a), *n = &s->fit.settings[AXIS_MICRO];
-    for (int64_t micro = s->free.micro_batch ? rows : a->micro_batch; *n < SEARCH_MICRO - 1; micro = (micro + 1) / 2) {
-        int64_t accum = (rows + micro - 1) / micro;
-        if (micro * a->seq <= INT32_MAX / 2) {
-            s->micro[(*n)++] = (SearchMicro){micro, accum, a->update_in_backward};
-            bool early = s->free.update_in_backward && accum == 1 && !a->update_in_backward && job_can_update_early(a);
-            if (early) s->micro[(*n)++] = (SearchMicro){micro, accum, true};
+    int64_t micro = s->free.micro_batch ? job_samples(a) : job_micro_samples(a), *n = &s->fit.settings[AXIS_MICRO];
+    for (; *n < SEARCH_MICRO - 1; micro = (micro + 1) / 2) {
+        JobSpec at = *a;
+        job_set_micro(&at, micro, s->kind);
+        if (at.micro_batch * at.seq <= INT32_MAX / 2) {
+            s->micro[(*n)++] = (SearchMicro){micro, a->update_in_backward};
+            bool early =
+                s->free.update_in_backward && at.accum == 1 && !a->update_in_backward && job_can_update_early(a);
+            if (early) s->micro[(*n)++] = (SearchMicro){micro, true};
         }
         if (micro == 1 || !s->free.micro_batch) break;
     }
-    if (!*n) s->micro[(*n)++] = (SearchMicro){a->micro_batch, a->accum, a->update_in_backward};
+    if (!*n) s->micro[(*n)++] = (SearchMicro){job_micro_samples(a), a->update_in_backward};
 }
 
 static void set_recompute_axis(SearchSpace *s) {
@@ -134,13 +136,13 @@ static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 /* False: there is no such point, or another one gives the same plan. */
 static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
-    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, asked = micro->rows == s->asked.micro_batch;
+    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, 
+         asked = micro->samples == job_micro_samples(&s->asked);
     *j = s->asked;
     if (p->rung > rungs_of(s, p)) return false;
     /* a smaller micro-batch saves more for less time */
     if ((p->at[AXIS_SQUEEZE] || p->at[AXIS_HEAD]) && !least && !asked) return false;
-    j->micro_batch = micro->rows;
-    j->accum = micro->accum;
+    job_set_micro(j, micro->samples, s->kind);
     j->update_in_backward = micro->early;
     if (p->at[AXIS_TASK]) j->task_saving = (int)p->at[AXIS_TASK];
     if (!apply_squeeze(j, s, p)) return false;

@@ -39,7 +39,7 @@ typedef struct SearchSegment { /* of the ladder: what can leave the device layer
 } SearchSegment;
 
 typedef struct SearchMicro {
-    int64_t rows, accum;
+    int64_t samples; /* job_micro_samples */
     bool early; /* updated inside backward */
 } SearchMicro;
 

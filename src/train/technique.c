@@ -10,31 +10,34 @@
 /* ---- micro-batch: the global batch stays ---- */
 
 static bool micro_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
-    return s->micro_batch != plain->micro_batch;
+    return job_micro_samples(s) != job_micro_samples(plain);
 }
 
 static void micro_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
     s->micro_batch = plain->micro_batch;
     s->accum = plain->accum;
+    if (!s->task) return;
+    s->seq = plain->seq; /* a task's rows are as long as what lies in them */
+    s->row_samples = plain->row_samples;
+    s->shared_tokens = plain->shared_tokens;
+    s->rows = plain->rows;
 }
 
 static void micro_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
-    str_addf(out, "micro-batch %lld x %lld, not %lld x %lld", (long long)s->micro_batch, (long long)s->accum,
-             (long long)plain->micro_batch, (long long)plain->accum);
+    str_addf(out, "micro-batch %lld x %lld, not %lld x %lld", (long long)job_micro_samples(s),
+             (long long)s->accum, (long long)job_micro_samples(plain), (long long)plain->accum);
 }
 
 static void micro_flags(const Technique *t, Str *out, const JobSpec *s) {
     if (s->rows)
-        FLAG(out, "--micro-batch %lld --global-batch %lld", (long long)s->micro_batch,
+        FLAG(out, "--micro-batch %lld --global-batch %lld", (long long)job_micro_samples(s),
              (long long)s->rows->samples);
-    else FLAG(out, "--micro-batch %lld --accum %lld", (long long)s->micro_batch, (long long)s->accum);
+    else FLAG(out, "--micro-batch %lld --accum %lld", (long long)job_micro_samples(s), (long long)s->accum);
 }
 
 static bool micro_take(const Technique *t, JobSpec *s, MachineKind kind) {
-    int64_t rows = job_rows(s);
-    if (s->micro_batch < 2 || s->update_in_backward) return false;
-    s->micro_batch /= 2;
-    s->accum = (rows + s->micro_batch - 1) / s->micro_batch;
+    if (job_micro_samples(s) < 2 || s->update_in_backward) return false;
+    job_set_micro(s, job_micro_samples(s) / 2, kind);
     return true;
 }
 
@@ -273,8 +276,12 @@ static bool rank_take(const Technique *t, JobSpec *s, MachineKind kind) {
     return true;
 }
 
-static bool seq_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) { return s->seq != plain->seq; }
-static void seq_undo(const Technique *t, JobSpec *s, const JobSpec *plain) { s->seq = plain->seq; }
+static bool seq_is_on(const Technique *t, const JobSpec *s, const JobSpec *plain) {
+    return !s->task && s->seq != plain->seq;
+}
+static void seq_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
+    if (!s->task) s->seq = plain->seq;
+}
 static void seq_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
     str_addf(out, "rows of %lld tokens, not %lld", (long long)s->seq, (long long)plain->seq);
 }
@@ -318,11 +325,9 @@ const int technique_count = COUNT_OF(technique_table);
 
 /* ---- what is made from it ---- */
 
-void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t rows) {
-    int64_t all = job_rows(spec);
+void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t samples, MachineKind kind) {
     *plain = *spec;
-    plain->micro_batch = rows;
-    plain->accum = (all + rows - 1) / rows;
+    job_set_micro(plain, samples, kind);
     plain->head_chunk = plain->ffn_chunks = 0;
     plain->attend = spec->attend_asked;
     plain->update_in_backward = plain->m.quantised = plain->m.head_int8 = false;

@@ -35,7 +35,7 @@ extern const Technique technique_table[];
 extern const int technique_count;
 
 /* The job as it would be with nothing switched on; rows: of one micro-batch then. */
-void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t rows);
+void technique_plain(JobSpec *plain, const JobSpec *spec, int64_t samples, MachineKind kind);
 /* Everything that keeps the mathematics as it was asked for, the rest as it is: for another search. */
 void technique_forget(JobSpec *s, const JobSpec *asked);
 /* The flags that say how s is laid out: "--micro-batch 2 --accum 8 --recompute block --offload moments". */

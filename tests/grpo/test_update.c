@@ -26,7 +26,7 @@ static void make_rollout(Rollout *r) {
 static void pack_all(RolloutRows *l, Arena *a, const Rollout *r, int64_t seq) {
     int64_t member[COMPLETIONS];
     for (int64_t i = 0; i < r->n; i++) member[i] = i;
-    rollout_rows_init(l, a, r->n);
+    rollout_rows_init(l, a, r->n, false);
     rollout_rows_pack(l, r, member, r->n, seq);
 }
 
@@ -38,7 +38,7 @@ TEST(completions_lie_side_by_side_and_only_answers_are_scored) {
     arena_init(&a, "test");
     make_rollout(&r);
     pack_all(&l, &a, &r, CONTEXT);
-    rollout_batch_init(&b, &a, l.rows, CONTEXT);
+    rollout_batch_init(&b, &a, l.rows, CONTEXT, false);
     rollout_batch_fill(&b, &r, &l, 0, NULL);
     int64_t scored = 0, tokens = 0;
     for (int64_t i = 0; i < r.n; i++)
@@ -166,7 +166,7 @@ TEST(an_update_without_reference_is_the_plain_policy_gradient) {
     arena_init(&a, "test");
     make_rollout(&r);
     pack_all(&l, &a, &r, CONTEXT);
-    rollout_batch_init(&b, &a, ROWS, CONTEXT);
+    rollout_batch_init(&b, &a, ROWS, CONTEXT, false);
     rollout_batch_fill(&b, &r, &l, 0, NULL);
     GrpoTask task = grpo_task(&(GrpoSpec){.group = 2, .prompt_tokens = CONTEXT - ANSWER, .answer_tokens = ANSWER,
                                           .slots = 2, .chunk = 8, .loss = {0.2f, 0.2f, 0}});

@@ -49,7 +49,7 @@ static Tid attend(Program *p, const Model *m, const Attention *w, int which, con
         o = op_attend_cache(p, qkv, cache, in->positions, in->cache_rows, a);
     } else {
         a.by = in->attend;
-        o = op_attend(p, op_rope(p, qkv, in->positions, own->inv_freq, rope), in->doc_begin, a);
+        o = op_attend(p, op_rope(p, qkv, in->positions, own->inv_freq, rope), in->doc_begin, NONE, a);
     }
     return product(p, in, which ? "far_out" : "near_out", o, w->out, &w->on_out);
 }

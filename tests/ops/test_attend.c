@@ -8,7 +8,8 @@
 typedef struct Att { /* all in doubles */
     AttrHeads a;
     int64_t tokens;
-    const int32_t *begin; /* (tokens) */
+    const int32_t *begin;  /* (tokens) */
+    const int32_t *prefix; /* (tokens, 2); NULL: none */
     double *qkv, *d_o;
     double *o, *lse;
 } Att;
@@ -22,7 +23,8 @@ static double probabilities(const Att *k, int64_t i, int64_t h, double *p) {
     double top = -INFINITY, sum = 0;
     for (int64_t s = 0; s < k->a.seq; s++) {
         p[s] = -INFINITY;
-        if (s < k->begin[i] || s > i - row) continue;
+        bool ahead = k->prefix && s >= k->prefix[2 * i] && s < k->prefix[2 * i + 1];
+        if ((s < k->begin[i] || s > i - row) && !ahead) continue;
         const double *q = k->qkv + i * width + h * dim, *key = k->qkv + (row + s) * width + (k->a.heads + g) * dim;
         double dot = 0;
         for (int64_t d = 0; d < dim; d++) dot += q[d] * key[d];
@@ -98,6 +100,24 @@ static void documents(int32_t *begin, int64_t tokens, int64_t seq, int64_t longe
     }
 }
 
+/* Groups side by side: a prompt of up to `most` tokens, sometimes of none, then answers that see it and themselves. */
+static void shared_prompts(int32_t *begin, int32_t *prefix, int64_t tokens, int64_t seq, int64_t longest, int64_t most) {
+    int64_t from = 0, left = 0, prompt = 0, prompt_end = 0, answers = 0;
+    for (int64_t i = 0; i < tokens; i++) {
+        int64_t t = i % seq;
+        if (t == 0 || (left == 0 && answers == 0)) { /* a prompt begins */
+            left = prompt_end = (int64_t)(rng_u32(12, (uint64_t)i) % (uint64_t)(most + 1));
+            from = prompt = t, prompt_end += t, answers = 1 + (int64_t)(rng_u32(13, (uint64_t)i) % 4);
+        }
+        if (left == 0) from = t, left = 1 + (int64_t)(rng_u32(14, (uint64_t)i) % (uint64_t)longest), answers--;
+        left--;
+        bool answer = t >= prompt_end;
+        begin[i] = (int32_t)from;
+        prefix[2 * i] = answer ? (int32_t)prompt : 0;
+        prefix[2 * i + 1] = answer ? (int32_t)prompt_end : 0;
+    }
+}
+
 typedef struct Case {
     int64_t rows, seq;
     int heads, kv_heads, head_dim;
@@ -105,28 +125,33 @@ typedef struct Case {
     bool blind_tail;
 } Case;
 
-static void attend_case(Format f, Case c, bool differences) {
+/* prompt: in front of documents, at most; 0: they have none. */
+static void attend_case(Format f, Case c, int64_t prompt, bool differences) {
     Bench b;
     AttrHeads a = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .seq = c.seq,
                    .scale = (float)(1 / sqrt(c.head_dim))};
     int64_t n = c.rows * c.seq, width = width_of(&a), wide = (int64_t)c.heads * c.head_dim;
-    bench_open(&b, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s", format_name(f),
+    bench_open(&b, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s, prompts up to %lld", format_name(f),
                (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.head_dim, (long long)c.longest,
-               c.blind_tail ? ", blind tail" : "");
+               c.blind_tail ? ", blind tail" : "", (long long)prompt);
     Tid qkv = bench_matrix(&b, f, n, width), docs = bench_vector(&b, FMT_I32, n), o = bench_matrix(&b, f, n, wide);
     Tid lse = bench_matrix(&b, FMT_F32, n, c.heads);
     int32_t *begin = ARENA_NEW(&b.arena, int32_t, n);
-    documents(begin, n, c.seq, c.longest, c.blind_tail);
+    int32_t *ahead = prompt ? ARENA_NEW(&b.arena, int32_t, 2 * n) : NULL;
+    Tid prefix = ahead ? bench_matrix(&b, FMT_I32, n, 2) : NONE;
+    if (ahead) shared_prompts(begin, ahead, n, c.seq, c.longest, prompt);
+    else documents(begin, n, c.seq, c.longest, c.blind_tail);
     bench_set_i32(&b, docs, begin);
+    if (ahead) bench_set_i32(&b, prefix, ahead);
     bench_normal(&b, qkv, 1, 1.5);
     Tid d_o = bench_matrix(&b, f, n, wide), o_in = bench_matrix(&b, f, n, wide);
     Tid lse_in = bench_matrix(&b, FMT_F32, n, c.heads);
     Tid dqkv = bench_matrix(&b, f, n, width);
     bench_normal(&b, d_o, 2, 1);
-    Att k = {a, n, begin, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
+    Att k = {a, n, begin, ahead, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
              bench_doubles(&b, n * c.heads)};
     forward(&k);
-    bench_check(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = a});
+    bench_check(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {o, lse}}, .attr.heads = a});
     bench_expect(&b, o, k.o, 1e-5);
     bench_expect(&b, lse, k.lse, 1e-5);
 
@@ -136,7 +161,8 @@ static void attend_case(Format f, Case c, bool differences) {
     backward(&k, bench_initial(&b, o_in), want);
     bench_check(&b,
                 (Step){.op = OP_ATTEND_GRAD,
-                       .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o_in, .lse = lse_in, .doc_begin = docs},
+                       .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o_in, .lse = lse_in, .doc_begin = docs,
+                                               .prefix = prefix},
                                        .out = {dqkv}},
                        .attr.heads = a});
     bench_expect(&b, dqkv, want, 2e-5 * sqrt((double)c.heads / c.kv_heads));
@@ -152,16 +178,99 @@ TEST(attention_is_its_formula) {
         {1, 257, 9, 3, 64, 100, true}, {4, 8, 14, 2, 64, 8, true},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        attend_case(FMT_F32, cases[i], false);
-        attend_case(FMT_BF16, cases[i], false);
+        attend_case(FMT_F32, cases[i], 0, false);
+        attend_case(FMT_BF16, cases[i], 0, false);
     }
-    attend_case(FMT_F16, cases[4], false);
+    attend_case(FMT_F16, cases[4], 0, false);
 }
 
 TEST(attention_gradient_follows_differences) {
-    attend_case(FMT_F32, (Case){2, 7, 4, 2, 3, 4, false}, true);
-    attend_case(FMT_F32, (Case){1, 9, 6, 1, 4, 9, false}, true);
-    attend_case(FMT_F32, (Case){1, 70, 2, 1, 2, 50, true}, true);
+    attend_case(FMT_F32, (Case){2, 7, 4, 2, 3, 4, false}, 0, true);
+    attend_case(FMT_F32, (Case){1, 9, 6, 1, 4, 9, false}, 0, true);
+    attend_case(FMT_F32, (Case){1, 70, 2, 1, 2, 50, true}, 0, true);
+}
+
+/* Prompts that end inside a tile, at its border, and before tiles that no token of a later answer sees. */
+TEST(attention_over_a_shared_prompt_is_its_formula) {
+    static const Case cases[] = {
+        {1, 5, 1, 1, 1, 2, false},    {2, 63, 4, 2, 16, 9, false},   {1, 64, 3, 3, 8, 30, false},
+        {2, 65, 6, 2, 32, 1, false},  {1, 400, 3, 1, 64, 70, false}, {2, 333, 5, 1, 17, 150, false},
+        {1, 700, 9, 3, 8, 200, false}, {3, 129, 14, 2, 24, 33, false},
+    };
+    static const int64_t prompt[COUNT_OF(cases)] = {2, 20, 64, 40, 64, 100, 1, 129};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        attend_case(FMT_F32, cases[i], prompt[i], false);
+        attend_case(FMT_BF16, cases[i], prompt[i], false);
+    }
+    attend_case(FMT_F16, cases[4], prompt[4], false);
+}
+
+TEST(attention_over_a_shared_prompt_has_a_gradient_that_follows_differences) {
+    attend_case(FMT_F32, (Case){2, 9, 4, 2, 3, 2, false}, 3, true);
+    attend_case(FMT_F32, (Case){1, 140, 2, 1, 2, 40, false}, 30, true);
+}
+
+static void attend_bits(float *o, float *lse, float *d_qkv, const int32_t *ahead, Case c) {
+    Bench b;
+    AttrHeads a = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .seq = c.seq, .scale = 0.3f};
+    int64_t n = c.rows * c.seq, width = width_of(&a), wide = (int64_t)c.heads * c.head_dim;
+    bench_open(&b, "bits of %lld rows of %lld%s", (long long)c.rows, (long long)c.seq, ahead ? ", with a prefix" : "");
+    Tid qkv = bench_draw(&b, FMT_F32, n, width, 1), docs = bench_vector(&b, FMT_I32, n);
+    Tid prefix = ahead ? bench_matrix(&b, FMT_I32, n, 2) : NONE, to = bench_matrix(&b, FMT_F32, n, wide);
+    Tid sums = bench_matrix(&b, FMT_F32, n, c.heads), d_o = bench_draw(&b, FMT_F32, n, wide, 2);
+    Tid o_in = bench_draw(&b, FMT_F32, n, wide, 3), lse_in = bench_draw(&b, FMT_F32, n, c.heads, 4);
+    Tid dqkv = bench_matrix(&b, FMT_F32, n, width);
+    int32_t *begin = ARENA_NEW(&b.arena, int32_t, n);
+    documents(begin, n, c.seq, c.longest, c.blind_tail);
+    bench_set_i32(&b, docs, begin);
+    if (ahead) bench_set_i32(&b, prefix, ahead);
+    bench_run(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {to, sums}}, .attr.heads = a}, 2,
+              false);
+    memcpy(o, b.now[to], (size_t)(n * wide) * 4);
+    memcpy(lse, b.now[sums], (size_t)(n * c.heads) * 4);
+    bench_run(&b,
+              (Step){.op = OP_ATTEND_GRAD,
+                     .attend_grad = {.in = {d_o, qkv, o_in, lse_in, docs, prefix}, .out = {dqkv}},
+                     .attr.heads = a},
+              2, false);
+    memcpy(d_qkv, b.now[dqkv], (size_t)(n * width) * 4);
+    bench_close(&b);
+}
+
+TEST(an_empty_prefix_gives_the_bits_of_none) {
+    static const Case cases[] = {{2, 130, 5, 1, 17, 30, true}, {1, 257, 6, 3, 32, 100, false},
+                                 {3, 7, 2, 2, 8, 3, false}};
+    static const int32_t empty[][2] = {{0, 0}, {3, 3}, {5, 2}, {-4, 0}, {60, 60}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Case c = cases[i];
+        int64_t n = c.rows * c.seq, width = (c.heads + 2 * c.kv_heads) * c.head_dim, all = n * (c.heads * c.head_dim + c.heads + width);
+        float *bits[2] = {MEM_NEW(float, all), MEM_NEW(float, all)};
+        int32_t *ahead = MEM_NEW(int32_t, 2 * n);
+        for (int64_t t = 0; t < n; t++) memcpy(ahead + 2 * t, empty[t % COUNT_OF(empty)], 8);
+        for (int k = 0; k < 2; k++) {
+            float *lse = bits[k] + n * c.heads * c.head_dim;
+            attend_bits(bits[k], lse, lse + n * c.heads, k ? ahead : NULL, c);
+        }
+        EXPECT(!memcmp(bits[0], bits[1], (size_t)all * 4));
+        mem_free(bits[0]), mem_free(bits[1]), mem_free(ahead);
+    }
+}
+
+/* Arithmetic is that of the keys tokens see, not of the whole row. */
+TEST(a_shared_prompt_counts_the_keys_that_are_seen) {
+    enum { PROMPT = 40, ANSWER = 25, N = 6, SEQ = PROMPT + N * ANSWER };
+    Program p;
+    AttrHeads a = {.heads = 4, .kv_heads = 2, .head_dim = 8, .seq = SEQ, .scale = 1};
+    prog_init(&p);
+    Tid qkv = prog_tensor(&p, "qkv", ROLE_ACTIVATION, FMT_F32, 2, DIMS(3 * SEQ, width_of(&a)));
+    Step s = {.op = OP_ATTEND, .attend.in.qkv = qkv, .attr.heads = a};
+    EXPECT_NEAR(op_flops(&p, &s), 3.0 * SEQ * (SEQ + 1) / 2 * 4 * 8 * 4, 1);
+    s.attr.heads.prefix = PROMPT, s.attr.heads.document = ANSWER;
+    int64_t pairs = 0;
+    for (int t = 0; t < SEQ; t++) pairs += t < PROMPT ? t + 1 : PROMPT + (t - PROMPT) % ANSWER + 1;
+    EXPECT_NEAR(op_flops(&p, &s), 3.0 * (double)pairs * 4 * 8 * 4, 1);
+    EXPECT_NEAR(op_row(OP_ATTEND)->size(&p, &s).x, 2.0 * (double)pairs / SEQ - 1, 1e-9);
+    prog_free(&p);
 }
 
 /* Puts k and v into the cache as they are: no angle at all. */

@@ -153,12 +153,12 @@ static Tid attention(Recorder *r, const Layer *y, Tid x) {
     Program *p = r->p;
     Tid normed = op_rmsnorm(p, x, y->norm1, 1e-6f), chosen = NONE, gate = NONE;
     if (y->norm_o) {
-        chosen = op_attend(p, apply(r, &y->index, "index", normed), r->docs, r->heads);
+        chosen = op_attend(p, apply(r, &y->index, "index", normed), r->docs, NONE, r->heads);
         gate = op_swiglu(p, apply(r, &y->gate, "gate", normed));
     }
     Tid qkv = apply(r, &y->qkv, "qkv", normed);
     if (y->norm_q) qkv = op_head_norm(p, qkv, y->norm_q, y->norm_k, r->heads);
-    Tid att = op_attend(p, op_rope(p, qkv, r->positions, r->inv_freq, r->heads), r->docs, r->heads);
+    Tid att = op_attend(p, op_rope(p, qkv, r->positions, r->inv_freq, r->heads), r->docs, NONE, r->heads);
     if (y->norm_o) {
         Tid gated = op_add(p, "gated", op_add(p, "att_of_chosen", att, chosen), gate);
         att = op_rmsnorm(p, gated, y->norm_o, 1e-6f);

@@ -108,7 +108,7 @@ TEST(savings_are_plans_without_one_technique) {
     s.seq = 512;
     for (int l = 0; l < 4; l++) s.recompute[l] = RECOMPUTE_BLOCK;
     s.moments = MOMENTS_8BIT;
-    technique_plain(&plain, &s, 8);
+    technique_plain(&plain, &s, 8, MACHINE_CPU);
     Job *j = MEM_NEW(Job, 1);
     Ring r, without;
     Saving saving[JOB_SAVINGS];

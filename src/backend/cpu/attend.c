@@ -82,17 +82,41 @@ CPU_VECTOR static void dot_rows(float *restrict out, const float *a, const float
     }
 }
 
+/* What a token sees of a tile of slots: columns [from, upto), and [also_from, also_upto) in front of them. */
+typedef struct Seen {
+    int64_t also_from, also_upto, from, upto;
+} Seen;
+
+static Seen seen_of(const AttendTile *t, int64_t i, int64_t slot, int64_t slots) {
+    Seen s;
+    s.from = MIN2(MAX2(t->begin[i] - slot, 0), TILE);
+    s.upto = MAX2(MIN2(t->end[i] - slot, slots), s.from);
+    s.also_from = MIN2(MAX2(t->also_begin[i] - slot, 0), s.from);
+    s.also_upto = MAX2(MIN2(t->also_end[i] - slot, s.from), s.also_from);
+    return s;
+}
+
 /* Hides the scores of slots a token does not see, and those behind the last slot of the tile. */
 static void mask_keys(float *s, const AttendTile *t, int64_t slot, int64_t slots) {
     for (int64_t i = 0; i < t->tokens; i++) {
-        int64_t from = MIN2(MAX2(t->begin[i] - slot, 0), TILE), upto = MAX2(MIN2(t->end[i] - slot, slots), from);
-        if (from == 0 && upto == TILE) continue;
+        Seen seen = seen_of(t, i, slot, slots);
+        if (seen.from == 0 && seen.upto == TILE) continue;
         for (int64_t h = 0; h < t->heads; h++) {
             float *row = s + (i * t->heads + h) * TILE;
-            for (int64_t c = 0; c < from; c++) row[c] = HIDDEN;
-            for (int64_t c = upto; c < TILE; c++) row[c] = HIDDEN;
+            for (int64_t c = 0; c < seen.also_from; c++) row[c] = HIDDEN;
+            for (int64_t c = seen.also_upto; c < seen.from; c++) row[c] = HIDDEN;
+            for (int64_t c = seen.upto; c < TILE; c++) row[c] = HIDDEN;
         }
     }
+}
+
+/* Answers lie between a prompt and the last of them: their slots are no other's to see. */
+static bool sees_any(const AttendTile *t, int64_t slot, int64_t slots) {
+    for (int64_t i = 0; i < t->tokens; i++) {
+        Seen seen = seen_of(t, i, slot, slots);
+        if (seen.from < seen.upto || seen.also_from < seen.also_upto) return true;
+    }
+    return false;
 }
 
 CPU_VECTOR static void load_int8(float *restrict dst, const int8_t *codes, float scale, int64_t n) {
@@ -125,6 +149,10 @@ static void slots_seen(const AttendTile *t, int64_t *from, int64_t *upto) {
     *from = INT64_MAX;
     *upto = 0;
     for (int64_t i = 0; i < t->tokens; i++) {
+        if (t->also_begin[i] < t->also_end[i]) {
+            *from = MIN2(*from, t->also_begin[i]);
+            *upto = MAX2(*upto, t->also_end[i]);
+        }
         if (t->begin[i] >= t->end[i]) continue;
         *from = MIN2(*from, t->begin[i]);
         *upto = MAX2(*upto, t->end[i]);
@@ -168,6 +196,7 @@ void attend_tile(const AttendTile *t, float *scratch) {
     slots_seen(t, &from, &upto);
     for (int64_t slot = from; slot < upto; slot += TILE) {
         int64_t slots = MIN2(TILE, upto - slot);
+        if (!sees_any(t, slot, slots)) continue;
         load_rows(k, t->k, slot, slots, t->dim);
         load_rows(v, t->v, slot, slots, t->dim);
         scores(s, q, k, t, slots);
@@ -192,10 +221,11 @@ typedef struct Attend {
     int64_t rows, tiles;  /* rows of seq tokens; tiles of queries in one row */
     int64_t each;         /* bytes of a worker's scratch */
     const int32_t *begin; /* (N) */
+    const int32_t *prefix; /* (N, 2); NULL: none */
 } Attend;
 
-static Attend attend_of(const Args *a, Operand qkv, Operand doc_begin) {
-    Attend t = {.a = a, .h = a->step->attr.heads, .qkv = qkv, .begin = doc_begin.data};
+static Attend attend_of(const Args *a, Operand qkv, Operand doc_begin, Operand prefix) {
+    Attend t = {.a = a, .h = a->step->attr.heads, .qkv = qkv, .begin = doc_begin.data, .prefix = prefix.data};
     t.split = attend_split(&t.h);
     t.rows = cpu_rows(qkv.t) / t.h.seq;
     t.tiles = (t.h.seq + TILE - 1) / TILE;
@@ -218,6 +248,10 @@ static AttendTile tile_of(const Attend *t, int64_t row, int64_t first, int64_t g
     for (int64_t i = 0; i < x.tokens; i++) {
         x.begin[i] = MAX2(t->begin[at + first + i], 0);
         x.end[i] = first + i + 1;
+        if (!t->prefix) continue;
+        const int32_t *prefix = t->prefix + 2 * (at + first + i);
+        x.also_begin[i] = MAX2(prefix[0], 0);
+        x.also_end[i] = MIN2(prefix[1], MIN2(x.begin[i], x.end[i]));
     }
     return x;
 }
@@ -237,7 +271,7 @@ static void attend_one(void *context, int64_t tile, int worker) {
 }
 
 void cpu_attend(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, a->attend.in.qkv, a->attend.in.doc_begin);
+    Attend t = attend_of(a, a->attend.in.qkv, a->attend.in.doc_begin, a->attend.in.prefix);
     t.each = attend_tile_bytes(&t.h, t.h.seq);
     threads_for(cpu_threads(b), t.tiles * t.rows * t.h.kv_heads * t.split.bunches, attend_one, &t);
 }
@@ -309,7 +343,10 @@ static void back_queries(const Attend *t, const AttendTile *x, const Back *w) {
     for (int64_t r = 0; r < rows; r++) w->lse[r] = lse[r / x->heads * x->lse_stride + r % x->heads];
     memset(w->dq, 0, (size_t)(rows * x->dim) * sizeof *w->dq);
     slots_seen(x, &from, &upto);
-    for (int64_t slot = from; slot < upto; slot += TILE) back_scores(x, w, slot, MIN2(TILE, upto - slot));
+    for (int64_t slot = from; slot < upto; slot += TILE) {
+        int64_t slots = MIN2(TILE, upto - slot);
+        if (sees_any(x, slot, slots)) back_scores(x, w, slot, slots);
+    }
     store_rows(dq, w->dq, x->tokens, width);
 }
 
@@ -331,7 +368,7 @@ static void attend_grad_one(void *context, int64_t tile, int worker) {
 }
 
 void cpu_attend_grad(Backend *b, Queue q, const Args *a) {
-    Attend t = attend_of(a, a->attend_grad.in.qkv, a->attend_grad.in.doc_begin);
+    Attend t = attend_of(a, a->attend_grad.in.qkv, a->attend_grad.in.doc_begin, a->attend_grad.in.prefix);
     t.each = back_bytes(&t);
     threads_for(cpu_threads(b), t.rows * t.h.kv_heads, attend_grad_one, &t);
 }

@@ -26,6 +26,8 @@ typedef struct AttendTile {
     float *lse;              /* token i, head h at lse[i*lse_stride + h]; NULL: not wanted */
     int64_t lse_stride;
     int64_t begin[ATTEND_TILE], end[ATTEND_TILE]; /* token i sees slots [begin, end); empty: o = 0, lse = 0 */
+    /* and [also_begin, also_end), which ends at begin or before */
+    int64_t also_begin[ATTEND_TILE], also_end[ATTEND_TILE];
 } AttendTile;
 
 /* How the heads that share one KV head are taken: `bunches` of `heads` at most. */

@@ -204,6 +204,7 @@ static bool ours_are_faster(Backend *b, const AttrHeads *h, Operand qkv, bool ba
 void cuda_attend(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     Operand qkv = a->attend.in.qkv, o = a->attend.out.o;
+    CHECK_MSG(!a->step->attend.in.prefix, "no kernel knows prefixes: tasks record none for a GPU");
     if (!ours_are_faster(b, h, qkv, false) && cuda_library_attend(b, q, a)) return;
     CudaAttend x = attend_of(h, qkv, a->attend.in.doc_begin);
     x.o = o.data;
