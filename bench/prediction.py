@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """prediction.py [SNUG] [--machine FILE] [--all] [--each] - what the planner predicts beside what was measured.
 
-Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl, gpu-budget-h200.jsonl, gpu-memory-h200.jsonl and, where it is there,
-gpu-prediction-h200.jsonl) through `snug plan --gpu h200`: of every command the newest run counts (--all: each of them). Needs no GPU.
-Without --machine the card's row of src/ir/cards.c is used; bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run.
-Ratios are predicted / measured tokens per second.
+Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl, gpu-budget-h200.jsonl,
+gpu-memory-h200.jsonl and, where it is there, gpu-prediction-h200.jsonl) through `snug plan --gpu h200`: of every
+command the newest run counts (--all: each of them). Needs no GPU. Without --machine the card's row of src/ir/cards.c
+is used; bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run. Ratios are predicted /
+measured tokens per second.
 """
 import argparse
 import json
@@ -15,9 +16,11 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 # Options of a run that a plan does not have, with the number of their values
-# Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md, "Long rows")
+# Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md,
+# "Long rows")
 OWN_ATTENTION = ("112256", "178432")
-NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0, "--budget": 1,
+NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0,
+                 "--budget": 1,
                  "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1}
 
 
@@ -70,7 +73,8 @@ def predict(snug, flags, machine):
 def kind_of(flags):
     text = " ".join(flags)
     what = "LoRA" if "--mode lora" in text else "full"
-    for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"), ("--master fp32", "fp32 masters"),
+    for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"),
+                       ("--master fp32", "fp32 masters"),
                        ("--precision fp32", "fp32"), ("--precision fp16", "fp16"), ("--tf32", "tf32"), ("gsa", "gsa")):
         if flag in text:
             what += ", " + word
