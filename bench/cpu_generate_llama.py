@@ -3,8 +3,8 @@
 
     cpu_generate_llama.py --model DIR --dtype fp32|bf16|q8_0|q4_0 --threads 2 [--ids 1,2,3]
 
-DIR: a Llama folder as Hugging Face keeps it, written to a GGUF file beside it first. q8_0, q4_0: the projections alone, so that
-embedding and head are kept as in the folder, as snug does. --ids: print the greedy continuation instead.
+DIR: a Llama folder as Hugging Face keeps it, written to a GGUF file beside it first. q8_0, q4_0: the projections
+alone, so that embedding and head are kept as in the folder, as snug does. --ids: print the greedy continuation instead.
 Needs llama-cpp-python, gguf and numpy.
 """
 import argparse, ctypes, glob, json, os, resource, time
@@ -108,5 +108,6 @@ else:
     run(list(range(1, 9)), 4)
     _, prefill, _ = run(list(range(1000, 1512)), 0)
     _, _, decode = run(list(range(1, 9)), 64)
-    print(json.dumps({"decode_tokens_per_s": 64 / decode[0], "prefill_tokens_per_s": 512 / prefill[0], "decode_cpu_s": decode[1],
+    print(json.dumps({"decode_tokens_per_s": 64 / decode[0], "prefill_tokens_per_s": 512 / prefill[0],
+                      "decode_cpu_s": decode[1],
                       "prefill_cpu_s": prefill[1]}))

@@ -13,7 +13,8 @@ p.add_argument("--dtype", default="fp32")
 p.add_argument("--threads", type=int, default=2)
 o = p.parse_args()
 torch.set_num_threads(o.threads)
-model = AutoModelForCausalLM.from_pretrained(o.model, dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[o.dtype]).eval()
+model = AutoModelForCausalLM.from_pretrained(o.model,
+                                             dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[o.dtype]).eval()
 
 
 def cpu():
@@ -35,5 +36,6 @@ with torch.inference_mode():
     run(8, 4)
     prefill, _ = run(512, 0)
     _, decode = run(8, 64)
-print(json.dumps({"decode_tokens_per_s": 64 / decode[0], "prefill_tokens_per_s": 512 / prefill[0], "decode_cpu_s": decode[1],
+print(json.dumps({"decode_tokens_per_s": 64 / decode[0], "prefill_tokens_per_s": 512 / prefill[0],
+                  "decode_cpu_s": decode[1],
                   "prefill_cpu_s": prefill[1]}))

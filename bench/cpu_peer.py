@@ -8,8 +8,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SHAPES = {
-    "smollm2-135m": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, intermediate_size=1536, vocab_size=49152),
-    "stories-15m": dict(hidden_size=288, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=6, intermediate_size=768, vocab_size=32000),
+    "smollm2-135m": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
+                         intermediate_size=1536, vocab_size=49152),
+    "stories-15m": dict(hidden_size=288, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=6,
+                        intermediate_size=768, vocab_size=32000),
 }
 p = argparse.ArgumentParser()
 p.add_argument("--shape", default="smollm2-135m")
@@ -41,5 +43,7 @@ for _ in range(o.steps):
     began = time.perf_counter()
     step()
     times.append(time.perf_counter() - began)
-print(json.dumps({"peer": "pytorch " + torch.__version__, "shape": o.shape, "batch": o.batch, "seq": o.seq, "threads": o.threads,
-                  "tokens_per_s": o.batch * o.seq / sorted(times)[len(times) // 2], "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+print(json.dumps({"peer": "pytorch " + torch.__version__, "shape": o.shape, "batch": o.batch, "seq": o.seq,
+                  "threads": o.threads,
+                  "tokens_per_s": o.batch * o.seq / sorted(times)[len(times) // 2],
+                  "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """gpu_peer.py - the speed of Hugging Face transformers + PyTorch at one shape, as a JSON line.
 
-    gpu_peer.py --model 0.5b|1.5b|7b --mode full|lora --rank 128 --batch 8 --seq 1024 [--accum 1] [--recompute] [--compile]
+    gpu_peer.py --model 0.5b|1.5b|7b --mode full|lora --rank 128 --batch 8 --seq 1024 [--accum 1] [--recompute]
+                [--compile]
 
-Random bf16 weights, SDPA flash attention, fused AdamW, states in bf16. Adapters are plain modules, so that no PEFT is needed.
+Random bf16 weights, SDPA flash attention, fused AdamW, states in bf16. Adapters are plain modules, so that no PEFT is
+needed.
 """
 import argparse, json, math, time
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 SHAPES = {
-    "0.5b": dict(hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864, vocab_size=151936, tie_word_embeddings=True),
-    "1.5b": dict(hidden_size=1536, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2, intermediate_size=8960, vocab_size=151936, tie_word_embeddings=True),
-    "7b": dict(hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, intermediate_size=18944, vocab_size=152064, tie_word_embeddings=False),
+    "0.5b": dict(hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+                 intermediate_size=4864, vocab_size=151936, tie_word_embeddings=True),
+    "1.5b": dict(hidden_size=1536, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2,
+                 intermediate_size=8960, vocab_size=151936, tie_word_embeddings=True),
+    "7b": dict(hidden_size=3584, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4,
+               intermediate_size=18944, vocab_size=152064, tie_word_embeddings=False),
 }
 
 
@@ -20,8 +25,10 @@ class Lora(torch.nn.Module):
     def __init__(self, base, rank):
         super().__init__()
         self.base = base
-        self.a = torch.nn.Parameter(torch.randn(rank, base.in_features, dtype=torch.bfloat16, device=base.weight.device) / math.sqrt(base.in_features))
-        self.b = torch.nn.Parameter(torch.zeros(base.out_features, rank, dtype=torch.bfloat16, device=base.weight.device))
+        self.a = torch.nn.Parameter(torch.randn(rank, base.in_features, dtype=torch.bfloat16,
+                                                device=base.weight.device) / math.sqrt(base.in_features))
+        self.b = torch.nn.Parameter(torch.zeros(base.out_features, rank, dtype=torch.bfloat16,
+                                                device=base.weight.device))
 
     def forward(self, x):
         return self.base(x) + torch.nn.functional.linear(torch.nn.functional.linear(x, self.a), self.b) * 2.0
@@ -80,8 +87,10 @@ def main():
     torch.cuda.synchronize()
     seconds = time.time() - began
     free, total = torch.cuda.mem_get_info()
-    print(json.dumps({"peer": "transformers" + ("+compile" if o.compile else ""), "torch": torch.__version__, "model": o.model, "mode": o.mode,
-                      "batch": o.batch, "seq": o.seq, "accum": o.accum, "recompute": o.recompute, "trainable": sum(q.numel() for q in params),
+    print(json.dumps({"peer": "transformers" + ("+compile" if o.compile else ""), "torch": torch.__version__,
+                      "model": o.model, "mode": o.mode,
+                      "batch": o.batch, "seq": o.seq, "accum": o.accum, "recompute": o.recompute,
+                      "trainable": sum(q.numel() for q in params),
                       "tokens_per_s": o.steps * o.accum * o.batch * o.seq / seconds, "device_bytes": total - free,
                       "peak_tensor_bytes": torch.cuda.max_memory_allocated(), "loss": float(loss.detach()) * o.accum}))
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # growth.sh - cost as work grows: plan time against layers, step time against tokens, planned memory against length
-# and batch. Points and exponents into bench/results/growth.jsonl, pictures into docs/images (bench/plots.sh). Under three minutes.
+# and batch. Points and exponents into bench/results/growth.jsonl, pictures into docs/images (bench/plots.sh). Under
+# three minutes.
 set -eu
 cd "$(dirname "$0")/.."
 source bench/record.sh
@@ -16,31 +17,36 @@ layers() { # name, options...
     echo "series $1"; shift
     for n in 8 16 32 64 128 256 512; do
         mkdir -p "$work/l$n"
-        printf '{"model_type":"qwen2","architectures":["Qwen2ForCausalLM"],"hidden_size":896,"intermediate_size":4864,"vocab_size":151936,
-            "num_hidden_layers":%s,"num_attention_heads":14,"num_key_value_heads":2,"rms_norm_eps":1e-6,"rope_theta":1000000.0,
-            "tie_word_embeddings":true,"max_position_embeddings":32768,"torch_dtype":"bfloat16"}' "$n" > "$work/l$n/config.json"
+        printf '{"model_type":"qwen2","architectures":["Qwen2ForCausalLM"],"hidden_size":896,
+            "intermediate_size":4864,"vocab_size":151936,"num_hidden_layers":%s,"num_attention_heads":14,
+            "num_key_value_heads":2,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"tie_word_embeddings":true,
+            "max_position_embeddings":32768,"torch_dtype":"bfloat16"}' "$n" > "$work/l$n/config.json"
         echo "$n $(plan_ms --model "$work/l$n" --seq 1024 "$@")"
     done
 }
-{ layers "all weights"; layers "adapters, block recompute" --mode lora --lora-rank 16 --recompute block; } | measured plan-time
+{ layers "all weights"; layers "adapters, block recompute" --mode lora --lora-rank 16 --recompute block; } |
+    measured plan-time
 
 # Step time: a small model (4 layers, 256 wide) on the CPU; longer rows, or more of them.
 set --  --set num_hidden_layers=4 --set hidden_size=256 --set num_attention_heads=4 --set num_key_value_heads=2 \
     --set intermediate_size=704 --set vocab_size=2048
 ./snug init --model qwen2.5-0.5b "$@" --out "$work/small" >/dev/null 2>&1
-awk 'BEGIN { srand(1); for (r = 0; r < 128; r++) { printf "{\"ids\":["; for (i = 0; i < 2048; i++) printf (i ? ",%d" : "%d"), int(rand() * 2000); print "]}" } }' > "$work/rows.jsonl"
+bench/draw_rows.sh 128 2048 2000 > "$work/rows.jsonl"
 step_ms() { # rows, tokens of a row
     local steps=$((8192 / ($1 * $2)))
-    local rate; rate=$(./snug train --model "$work/small" --data "$work/rows.jsonl" --precision fp32 --pack off --no-save --seq "$2" \
-        --micro-batch "$1" --steps $((steps < 4 ? 4 : steps > 40 ? 40 : steps)) --out "$work/out" --overwrite 2>/dev/null | number tokens_per_s)
+    local rate; rate=$(./snug train --model "$work/small" --data "$work/rows.jsonl" --precision fp32 --pack off \
+        --no-save --seq "$2" --micro-batch "$1" --steps $((steps < 4 ? 4 : steps > 40 ? 40 : steps)) --out "$work/out" \
+        --overwrite 2>/dev/null | number tokens_per_s)
     awk -v n=$(($1 * $2)) -v r="$rate" 'BEGIN { print n, 1000 * n / r }'
 }
 { echo "series one row, longer"; for n in 64 128 256 512 1024 2048; do step_ms 1 $n; done
   echo "series rows of 64, more of them"; for n in 1 2 4 8 16 32; do step_ms $n 64; done; } | measured step-time
 
 # Planned memory of adapter training beside the frozen weights, which are there at any length.
-bytes() { ./snug plan --model qwen2.5-0.5b --mode lora --lora-rank 16 "$@" --json 2>/dev/null | tr '{' '\n' | awk -F'[:,]' '
-    { for (i = 1; i < NF; i++) { if ($i == "\"planned_bytes\"" && !all) all = $(i + 1); if ($i == "\"bytes\"" && /"name":"weights"/) w = $(i + 1) } }
+bytes() { ./snug plan --model qwen2.5-0.5b --mode lora --lora-rank 16 "$@" --json 2>/dev/null | tr '{' '\n' |
+    awk -F'[:,]' '
+    { for (i = 1; i < NF; i++) { if ($i == "\"planned_bytes\"" && !all) all = $(i + 1)
+                                  if ($i == "\"bytes\"" && /"name":"weights"/) w = $(i + 1) } }
     END { print (all - w) / 1e9 }'; }
 memory() { # name, fixed options, option, values...
     local name=$1 fixed=$2 option=$3; shift 3

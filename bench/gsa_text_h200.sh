@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # gsa_text_h200.sh CORPUS WORK [STEPS] - does sparse attention learn text as well as dense?
 #
-# The model of recipes/pretrain.yaml's size as a GSA model with a quarter of a row's keys, trained from random weights on
-# the same tokens in the same order with the learned selection, with as many random keys, with all keys and gates, and with
-# all keys without gates. One JSON line a run and one for each row of its curve in bench/results/gsa-text-h200.jsonl
-# (RESULTS=DIR: elsewhere). The runs go one after another.
+# The model of recipes/pretrain.yaml's size as a GSA model with a quarter of a row's keys, trained from random weights
+# on the same tokens in the same order with the learned selection, with as many random keys, with all keys and gates,
+# and with all keys without gates. One JSON line a run and one for each row of its curve in
+# bench/results/gsa-text-h200.jsonl (RESULTS=DIR: elsewhere). The runs go one after another.
 #
 #   CORPUS: a folder of tools/pretrain_data.sh   WORK: an empty folder   DEVICE=cpu: elsewhere than on a GPU
 set -eu
@@ -21,7 +21,8 @@ run() { # name, options of the training
     local name=$1
     shift
     "$snug" train --config "$root/recipes/pretrain.yaml" --model "$work/model" --data "$corpus/tokens" \
-        --steps "$steps" --micro-batch 16 --eval-steps $((steps / 4)) --log-steps 25 --save-steps 0 --device "${DEVICE:-cuda}" \
+        --steps "$steps" --micro-batch 16 --eval-steps $((steps / 4)) --log-steps 25 --save-steps 0 \
+        --device "${DEVICE:-cuda}" \
         --out "$work/$name" --json "$@" > "$work/$name.json" 2> "$work/$name.log" ||
         { echo "$name: $(tail -n 1 "$work/$name.log")"; return 1; }
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""needle_sparse.py [STEPS] [LENGTH] [KEYS] [SEED] - is a needle found by the keys that an indexer selects? On a CPU, in a few minutes;
-with DEVICE=cuda on a GPU, with a model whose heads its tiles know.
+"""needle_sparse.py [STEPS] [LENGTH] [KEYS] [SEED] - is a needle found by the keys that an indexer selects? On a CPU,
+in a few minutes; with DEVICE=cuda on a GPU, with a model whose heads its tiles know.
 
-A row is LENGTH random filler tokens with one of 64 values among them, at any depth, and a question at its end; only the answer, that
-value, is scored. A model of two layers is trained with the learned selection, with as many keys at random, with the oracle's and with
-all keys (dense), and evaluated on 256 other rows; the one trained with its indexer also with the other selections. One JSON
-line each: the loss of the answer (chance: ln 64 = 4.159), the geometric mean of the answer's probability, recall of the indexer.
+A row is LENGTH random filler tokens with one of 64 values among them, at any depth, and a question at its end; only
+the answer, that value, is scored. A model of two layers is trained with the learned selection, with as many keys at
+random, with the oracle's and with all keys (dense), and evaluated on 256 other rows; the one trained with its indexer
+also with the other selections. One JSON line each: the loss of the answer (chance: ln 64 = 4.159), the geometric mean
+of the answer's probability, recall of the indexer.
 """
 import json
 import math
@@ -42,30 +43,38 @@ def rows(path, n, seed):
 
 
 def evaluate(work, model, selection):
-    line = json.loads(snug("eval", "--model", model, "--data", f"{work}/held.jsonl", "--seq", LENGTH, "--micro-batch", 16, "--pack", "off",
-                           "--selection", selection, "--device", DEVICE, "--json", "--attention-report", f"{work}/report.html"))
+    line = json.loads(snug("eval", "--model", model, "--data", f"{work}/held.jsonl", "--seq", LENGTH, "--micro-batch",
+                           16, "--pack", "off",
+                           "--selection", selection, "--device", DEVICE, "--json", "--attention-report",
+                           f"{work}/report.html"))
     return line["loss"], line["attention"]["all"].get("indexer_recall")
 
 
 def report(trained, evaluated, loss, recall):
-    print(json.dumps({"trained": trained, "evaluated": evaluated, "device": DEVICE, "seed": SEED, "steps": STEPS, "length": LENGTH,
-                      "keys": KEYS, "loss": round(loss, 4), "probability": round(math.exp(-loss), 4), "recall": recall and round(recall, 4)}), flush=True)
+    print(json.dumps({"trained": trained, "evaluated": evaluated, "device": DEVICE, "seed": SEED, "steps": STEPS,
+                      "length": LENGTH,
+                      "keys": KEYS, "loss": round(loss, 4), "probability": round(math.exp(-loss), 4),
+                      "recall": recall and round(recall, 4)}), flush=True)
 
 
 def main():
     with tempfile.TemporaryDirectory() as work:
         rows(f"{work}/train.jsonl", 32 * STEPS, 2 * SEED - 1)
         rows(f"{work}/held.jsonl", 256, 2 * SEED)
-        shape = {"d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_ffn": 128, "vocab_size": 264, "d_indexer": 16,
+        shape = {"d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_ffn": 128, "vocab_size": 264,
+                 "d_indexer": 16,
                  "n_indexer_heads": 2, "k_base": KEYS, "k_min": KEYS, "k_max": KEYS, "use_adaptive_k": "false",
                  "max_position_embeddings": LENGTH}
         if DEVICE == "cuda":
             shape |= {"d_model": 128, "n_heads": 2, "d_ffn": 256, "d_indexer": 64, "n_indexer_heads": 4}
-        snug("init", "--model", "gsa-512m", "--out", f"{work}/m", "--dtype", "fp32", *(w for k, v in shape.items() for w in ("--set", f"{k}={v}")))
+        snug("init", "--model", "gsa-512m", "--out", f"{work}/m", "--dtype", "fp32",
+             *(w for k, v in shape.items() for w in ("--set", f"{k}={v}")))
         for selection in ("learned", "random", "oracle", "all"):
             warmup = ("--indexer-warmup-steps", STEPS // 2) if selection == "learned" else ()
-            snug("train", "--model", f"{work}/m", "--data", f"{work}/train.jsonl", "--mode", "full", "--precision", PRECISION, "--seq", LENGTH,
-                 "--micro-batch", 32, "--accum", 1, "--pack", "off", "--steps", STEPS, "--lr", RATE, "--seed", SEED, "--warmup-steps", 20, "--beta2", 0.95,
+            snug("train", "--model", f"{work}/m", "--data", f"{work}/train.jsonl", "--mode", "full", "--precision",
+                 PRECISION, "--seq", LENGTH,
+                 "--micro-batch", 32, "--accum", 1, "--pack", "off", "--steps", STEPS, "--lr", RATE, "--seed", SEED,
+                 "--warmup-steps", 20, "--beta2", 0.95,
                  "--selection", selection, *warmup, "--log-steps", STEPS, "--device", DEVICE, "--out",
                  f"{work}/{selection}", "--overwrite")
             for other in ("learned", "random", "oracle", "all") if selection == "learned" else (selection,):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# plots.sh [NAME...] - the pictures of docs/images, drawn from bench/results: growth, budget, techniques, plan; without a name all.
-# growth: of the last run in growth.jsonl. plan: by ./snug itself.
+# plots.sh [NAME...] - the pictures of docs/images, drawn from bench/results: growth, budget, techniques, plan;
+# without a name all. growth: of the last run in growth.jsonl. plan: by ./snug itself.
 set -eu
 cd "$(dirname "$0")/.."
 results=${RESULTS:-bench/results} images=${IMAGES:-docs/images}
@@ -18,13 +18,18 @@ points() {
 growth_one() { # name, title, x, y, series...
     local name=$1 title=$2 x=$3 y=$4; shift 4
     { echo "title $title"; echo "x $x"; echo "y $y"; echo "log x"; echo "log y"; echo exponents
-      for series in "$@"; do points growth "\"what\":\"$name\",\"series\":\"$series\"" points "$series"; done; } | plot "growth-$name"
+      for series in "$@"; do points growth "\"what\":\"$name\",\"series\":\"$series\"" points "$series"; done; } |
+          plot "growth-$name"
 }
 growth() {
-    growth_one plan-time "Plan time against layers" "layers (the 0.5B model's)" "milliseconds" "all weights" "adapters, block recompute"
-    growth_one step-time "Time of a training step on the CPU against tokens" "tokens of a step" "milliseconds" "one row, longer" "rows of 64, more of them"
-    growth_one memory-length "Planned memory against length: 0.5B with adapters, one row" "tokens of a row" "GB beside the weights" "everything kept" "block recompute"
-    growth_one memory-batch "Planned memory against batch: 0.5B with adapters, rows of 512" "rows of a micro-batch" "GB beside the weights" "everything kept" "block recompute"
+    growth_one plan-time "Plan time against layers" "layers (the 0.5B model's)" "milliseconds" "all weights" \
+        "adapters, block recompute"
+    growth_one step-time "Time of a training step on the CPU against tokens" "tokens of a step" "milliseconds" \
+        "one row, longer" "rows of 64, more of them"
+    growth_one memory-length "Planned memory against length: 0.5B with adapters, one row" "tokens of a row" \
+        "GB beside the weights" "everything kept" "block recompute"
+    growth_one memory-batch "Planned memory against batch: 0.5B with adapters, rows of 512" "rows of a micro-batch" \
+        "GB beside the weights" "everything kept" "block recompute"
 }
 
 budget() { bench/budget_curve.sh "$results/gpu-budget-h200.jsonl" > /dev/null; }
@@ -37,7 +42,8 @@ techniques() {
 }
 
 plan() {
-    ./snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 2048 --micro-batch 2 --accum 8 --gpu rtx-4090 --budget 23.5GiB \
+    ./snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 2048 --micro-batch 2 --accum 8 --gpu rtx-4090 \
+        --budget 23.5GiB \
         --svg "$images/plan-7b-lora-24gb.svg" > /dev/null 2>&1
 }
 

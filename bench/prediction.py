@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """prediction.py [SNUG] [--machine FILE] [--all] [--each] - what the planner predicts beside what was measured.
 
-Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl and those beside it, FILES below) through `snug plan --gpu h200`: of every
-command the newest run counts (--all: each of them). Needs no GPU. Runs of sparse attention's older kernels are left out.
-Without --machine the card's row of src/ir/cards.c is used; bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run.
-Ratios are predicted / measured tokens per second.
+Replays the committed runs of an H200 (bench/results/gpu-train-h200.jsonl and those beside it, FILES below) through
+`snug plan --gpu h200`: of every command the newest run counts (--all: each of them). Needs no GPU. Runs of sparse
+attention's older kernels are left out. Without --machine the card's row of src/ir/cards.c is used;
+bench/machines/h200.json holds what `snug doctor` measured. --each: a row a run. Ratios are predicted / measured tokens
+per second.
 """
 import argparse
 import json
@@ -18,10 +19,12 @@ FILES = ("gpu-train", "gpu-budget", "gpu-memory", "gpu-prediction", "gsa-long", 
 # Lines of these commits were made before 3354c4f, by sparse kernels that are no longer there
 OLDER_SPARSE_KERNELS = ("1c491be",)
 # Options of a run that a plan does not have, with the number of their values
-# Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md, "Long rows")
+# Rows of these lengths were run with snug's own attention, which the line's plan does not say (docs/planning.md,
+# "Long rows")
 OWN_ATTENTION = ("112256", "178432")
-NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0, "--budget": 1,
-                 "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1, "--global-batch": 1, "--meta-prompt": 1}
+NOT_OF_A_PLAN = {"--data": 1, "--steps": 1, "--out": 1, "--init": 1, "--device": 1, "--no-save": 0, "--profile": 0,
+                 "--budget": 1, "--ahead": 1, "--json": 0, "--overwrite": 0, "--log-steps": 1, "--pack": 1,
+                 "--global-batch": 1, "--meta-prompt": 1}
 NOT_OF_A_GRPO_PLAN = {"--steps": 1, "--meta-prompt": 1}
 
 
@@ -91,7 +94,8 @@ def kind_of(flags):
     if "--task grpo" in text:
         return "GRPO" + (", with an evaluator" if "--evaluator" in text else "")
     what = "LoRA" if "--mode lora" in text else "full"
-    for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"), ("--master fp32", "fp32 masters"),
+    for flag, word in (("--quantize", "quantised"), ("--moments 8bit", "8-bit moments"),
+                       ("--master fp32", "fp32 masters"),
                        ("--precision fp32", "fp32"), ("--precision fp16", "fp16"), ("--tf32", "tf32"), ("gsa", "gsa")):
         if flag in text:
             what += ", " + word

@@ -1,26 +1,32 @@
 #!/usr/bin/env bash
-# prediction_gpu.sh SNUG OUT.jsonl [SECONDS] - drawn configurations of every precision on the GPU that is here: predicted beside measured tokens/s as JSON
-# lines (read by bench/prediction.py), and op by op what a step of some of them takes (OUT.profile.txt). No run is begun after SECONDS (330).
-# One line before: what `snug doctor --quick` measures here; "with_machine" is predicted by those rates, snug.predicted_tokens_per_s by the card's row.
+# prediction_gpu.sh SNUG OUT.jsonl [SECONDS] - drawn configurations of every precision on the GPU that is here:
+# predicted beside measured tokens/s as JSON lines (read by bench/prediction.py), and op by op what a step of some of
+# them takes (OUT.profile.txt). No run is begun after SECONDS (330). One line before: what `snug doctor --quick`
+# measures here; "with_machine" is predicted by those rates, snug.predicted_tokens_per_s by the card's row.
 set -u
 cd "$(dirname "$0")/.."
 snug=$1 results=$2 limit=${3:-330}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export XDG_CONFIG_HOME="$work" # no machine file of this host is read
 name=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
-awk 'BEGIN { srand(1); for (r = 0; r < 160; r++) { printf "{\"ids\":["; for (i = 0; i < 4096; i++) printf (i ? ",%d" : "%d"), int(rand() * 45000); print "]}" } }' > "$work/rows.jsonl"
-timeout 60 "$snug" doctor --device cuda --quick --write "$work/machine.json" --json >"$work/doctor" 2>/dev/null || echo "doctor: exit $?"
-printf '{"bench":"gpu-prediction-doctor","machine":"%s","doctor":%s}\n' "$name" "$(tail -n 1 "$work/doctor")" >> "$results"
-planned() { "$snug" plan "$@" --gpu h200 --machine "$work/machine.json" --json 2>/dev/null | grep -o '"predicted":{[^}]*}' | sed -n 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/p'; }
+bench/draw_rows.sh 160 4096 45000 > "$work/rows.jsonl"
+timeout 60 "$snug" doctor --device cuda --quick --write "$work/machine.json" --json >"$work/doctor" 2>/dev/null ||
+    echo "doctor: exit $?"
+printf '{"bench":"gpu-prediction-doctor","machine":"%s","doctor":%s}\n' "$name" "$(tail -n 1 "$work/doctor")" \
+    >> "$results"
+planned() { "$snug" plan "$@" --gpu h200 --machine "$work/machine.json" --json 2>/dev/null |
+    grep -o '"predicted":{[^}]*}' | sed -n 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/p'; }
 one() { # steps, flags...
     local steps=$1 rc=0 profile=""; shift
     [ $SECONDS -lt "$limit" ] || { echo "no time left for: $*"; return; }
     case " $* " in *" --accum "*|*gsa*|*fp32*|*fp16*) profile=--profile ;; esac
-    timeout 60 "$snug" train "$@" --init random --device cuda --pack off --no-save --steps "$steps" --log-steps 1000 $profile --data "$work/rows.jsonl" --out "$work/out" --overwrite --json \
+    timeout 60 "$snug" train "$@" --init random --device cuda --pack off --no-save --steps "$steps" \
+        --log-steps 1000 $profile --data "$work/rows.jsonl" --out "$work/out" --overwrite --json \
         >"$work/result" 2>"$work/log" || rc=$?
     [ $rc -eq 0 ] || { echo "exit $rc: $*: $(grep '^snug' "$work/log" | head -n 1 | cut -c1-200)"; return; }
     [ -z "$profile" ] || { echo "== $*"; sed -n '/op by op/,$p' "$work/log"; } >> "$results.profile.txt"
-    printf '{"bench":"gpu-prediction","machine":"%s","flags":"%s","with_machine":%s,"snug":%s}\n' "$name" "$*" "$(planned "$@" || echo null)" "$(tail -n 1 "$work/result")" | tee -a "$results" |
+    printf '{"bench":"gpu-prediction","machine":"%s","flags":"%s","with_machine":%s,"snug":%s}\n' "$name" "$*" \
+        "$(planned "$@" || echo null)" "$(tail -n 1 "$work/result")" | tee -a "$results" |
         sed -n 's/.*"flags":"\([^"]*\)".*"tokens_per_s":\([0-9]*\).*"predicted_tokens_per_s":\([0-9]*\).*/\2 \3 \1/p'
 }
 m05="--model qwen2.5-0.5b" m15="--model qwen2.5-1.5b" m7="--model qwen2.5-7b"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# pretrain_h200.sh CORPUS WORK [FLAGS...] - recipes/pretrain.yaml on a GPU, then what the model has learned: one JSON line for the
-# run, one for each row of its loss curve, one for each suite, into bench/results/pretrain-h200.jsonl (RESULTS=DIR: elsewhere).
+# pretrain_h200.sh CORPUS WORK [FLAGS...] - recipes/pretrain.yaml on a GPU, then what the model has learned: one JSON
+# line for the run, one for each row of its loss curve, one for each suite, into bench/results/pretrain-h200.jsonl
+# (RESULTS=DIR: elsewhere).
 #
 #   CORPUS: a folder of tools/pretrain_data.sh (model, tokens, held_out.jsonl)   WORK: an empty folder for the run
 #   FLAGS: further options of the training, for example --steps 20 --schedule-steps 3000 for a try on a CPU
@@ -11,7 +12,8 @@ shift 2
 snug=$root/snug file=${FILE:-pretrain-h200} device=${DEVICE:-cuda}
 mkdir -p "$work"
 began=$(date +%s.%N)
-"$snug" train --config "$root/recipes/pretrain.yaml" --model "$corpus/model" --data "$corpus/tokens" --device "$device" \
+"$snug" train --config "$root/recipes/pretrain.yaml" --model "$corpus/model" --data "$corpus/tokens" \
+    --device "$device" \
     --out "$work/run" --json "$@" > "$work/train.json"
 seconds=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
 record "$file" train "\"seconds\":$seconds" "\"flags\":\"$*\"" "\"result\":$(tail -n 1 "$work/train.json")"
@@ -36,4 +38,5 @@ suite() { # name, flags
 suite held_out --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 16
 suite perplexity --suite perplexity --data "$corpus/held_out.jsonl" --limit "${LIMIT:-40}"
 suite needle --suite needle,ruler --lengths 512,1000 --limit 4
-suite attention --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 4 --max-samples 40 --attention-report "$work/attention.html"
+suite attention --data "$corpus/held_out.jsonl" --seq 1024 --micro-batch 4 --max-samples 40 \
+    --attention-report "$work/attention.html"

@@ -12,7 +12,8 @@ record() {
     shift 2
     fields=$(IFS=,; echo "$*")
     printf '{"bench":"%s","machine":"%s","load":%s,"commit":"%s","command":"%s",%s}\n' "$name" "$machine" \
-        "$(cut -d' ' -f1 /proc/loadavg)" "$commit" "${command:-bench/$(basename "$0")}" "$fields" | tee -a "$results/$file.jsonl"
+        "$(cut -d' ' -f1 /proc/loadavg)" "$commit" "${command:-bench/$(basename "$0")}" "$fields" |
+        tee -a "$results/$file.jsonl"
 }
 # number KEY: the first number behind "KEY": on standard input.
 number() { grep -oE "\"$1\": ?[0-9.eE+-]+" | head -n 1 | sed -E 's/.*: ?//'; }

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # tokenizer_speed.sh TOKENIZER TEXT [REPEATS] - loads, encodes and decodes on one core; JSON lines, processor time.
-# With PYTHON=python3 (one that has the `tokenizers` library) the same is measured there, for comparison; with RECORD=1 both
-# become one line of bench/results/cpu-tokenizer.jsonl.
+# With PYTHON=python3 (one that has the `tokenizers` library) the same is measured there, for comparison; with
+# RECORD=1 both become one line of bench/results/cpu-tokenizer.jsonl.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -ge 2 ] || { echo "usage: bench/tokenizer_speed.sh TOKENIZER TEXT [REPEATS]" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ${CC:-cc} -std=c11 -D_GNU_SOURCE -Isrc -O2 -pthread -o "$work/speed" \
-    bench/tokenizer_speed.c src/data/tokenizer*.c src/base/*.c -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -Wl,-Bdynamic -lm
+    bench/tokenizer_speed.c src/data/tokenizer*.c src/base/*.c -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc \
+    -Wl,-Bdynamic -lm
 "$work/speed" "$@" | tee "$work/ours"
 [ -n "${PYTHON:-}" ] || exit 0
 TOKENIZERS_PARALLELISM=false "$PYTHON" - "$@" <<'PY' | tee "$work/peer"
@@ -42,5 +43,6 @@ source bench/record.sh
 rate() { grep "\"$2\"" "$work/$1" | number MB_per_s; }
 ratio() { awk -v a="$(rate ours "$1")" -v b="$(rate peer "$1")" 'BEGIN { printf "%.2f", a / b }'; }
 record cpu-tokenizer cpu-tokenizer "\"tokenizer\":\"$(basename "$1")\"" "\"text\":\"$(basename "$2")\"" \
-    "\"ratio_whole\":$(ratio "encode whole")" "\"ratio_lines\":$(ratio "encode lines")" "\"ratio_decode\":$(ratio decode)" \
+    "\"ratio_whole\":$(ratio "encode whole")" "\"ratio_lines\":$(ratio "encode lines")" \
+    "\"ratio_decode\":$(ratio decode)" \
     "\"snug\":[$(paste -sd, "$work/ours")]" "\"peer\":[$(paste -sd, "$work/peer")]"

@@ -1,4 +1,4 @@
-# fuzz.mk - the readers of files under libFuzzer (`make fuzz SECONDS=60`), and their kept files replayed by `make check`.
+# fuzz.mk - the readers of files under libFuzzer (`make fuzz SECONDS=60`); `make check` replays their kept files.
 #
 # A target is one file, fuzz/fuzz_NAME.c; its kept inputs are fuzz/corpus/NAME, its words fuzz/NAME.dict (optional).
 SECONDS      ?= 60
@@ -28,7 +28,8 @@ $(FUZZ_B)/%.c.o: %.c $(STAMP) fuzz/fuzz.mk
 	$(call note,CC,$< for libFuzzer)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(FUZZ_B)/fuzz-%: $(FUZZ_B)/fuzz/fuzz_%.c.o $(FUZZ_B)/fuzz/fuzz.c.o $(FUZZ_B)/fuzz/driver.c.o $(FUZZ_SRC:%=$(FUZZ_B)/%.o)
+$(FUZZ_B)/fuzz-%: $(FUZZ_B)/fuzz/fuzz_%.c.o $(FUZZ_B)/fuzz/fuzz.c.o $(FUZZ_B)/fuzz/driver.c.o \
+    $(FUZZ_SRC:%=$(FUZZ_B)/%.o)
 	$(call note,LD,fuzz-$*)
 	$(Q)$(FUZZ_CC) -pthread -fsanitize=fuzzer,$(FUZZ_CHECKS) -o $@ $^ $(LIBS) $(LINK_LIBS)
 

@@ -1,7 +1,7 @@
 # checks.mk - what looks over the code beside the tests: races, memory, and two readers of sources.
 .PHONY: tsan valgrind lint lint-now
 
-# ThreadSanitizer: the team of threads, the parts that share data between threads, and whole small runs on three threads.
+# ThreadSanitizer: the team of threads, the parts that share data between threads, whole small runs on three threads.
 ifeq ($(TSAN),1)
 C_FLAGS    += -O1 -fsanitize=thread
 LINK_FLAGS += -fsanitize=thread
@@ -15,8 +15,8 @@ tsan: deps
 valgrind:
 	@$(DEPS) valgrind
 	@$(MAKE) --no-print-directory $(B)/snug
-	@tools/small_run.sh valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all \
-	    $(B)/snug
+	@tools/small_run.sh valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=all \
+	    --errors-for-leak-kinds=all $(B)/snug
 	@echo "valgrind: no error, nothing lost"
 
 # clang-tidy (.clang-tidy says which checks, and why not the others) and cppcheck, over src/ without CUDA.

@@ -5,14 +5,15 @@
                                                            (needs lm_eval 0.4.13, torch, transformers, datasets)
     python3 tools/compare_lm_eval.py --fixtures tests/suite
 
-Items have the fields of the data sets on the hub and are given to the harness's own task files as local JSON. Three models:
-tally, which comes with snug (no BOS token), a random one with a tokenizer that adds BOS and a context so short that
-prompts are cut, and a random one with a context that holds the few-shot prompts people quote whole. With examples
-(--parts shots) every task has as many as are customary: FEW_SHOT below. The harness computes in double precision, snug in fp32. Of every item the ids of prompts and continuations
-must be equal, log-likelihoods within 1e-4 (beyond -100: within 1e-6 of their value, which is where fp32 ends; how many of
-those are more than 1e-4 apart is said), answers and what is extracted of them equal; of every task the measures and their
-standard errors. Perplexity is compared with the harness and, to 1e-5 relative, with transformers alone. Ends with a line of
-counts; what differs makes the exit code 1.
+Items have the fields of the data sets on the hub and are given to the harness's own task files as local JSON. Three
+models: tally, which comes with snug (no BOS token), a random one with a tokenizer that adds BOS and a context so
+short that prompts are cut, and a random one with a context that holds the few-shot prompts people quote whole. With
+examples (--parts shots) every task has as many as are customary: FEW_SHOT below. The harness computes in double
+precision, snug in fp32. Of every item the ids of prompts and continuations must be equal, log-likelihoods within 1e-4
+(beyond -100: within 1e-6 of their value, which is where fp32 ends; how many of those are more than 1e-4 apart is
+said), answers and what is extracted of them equal; of every task the measures and their standard errors. Perplexity
+is compared with the harness and, to 1e-5 relative, with transformers alone. Ends with a line of counts; what differs
+makes the exit code 1.
 
 --fixtures writes a few items a task and what the harness makes of them with tally, for tests/suite.
 """
@@ -43,7 +44,8 @@ def snug(*words):
 
 # ---- items ----
 
-WORDS = ("the a river stone seven walks under bridge café naïve Zürich number 42 3.5 quick slowly holds beads gives away each "
+WORDS = ("the a river stone seven walks under bridge café naïve Zürich number 42 3.5 quick slowly holds beads gives "
+         "away each "
          "cousin later evening market Ökonomie 数字 green window's old-fashioned can't I'm THE End").split()
 
 
@@ -82,7 +84,8 @@ def mmlu(rng, i, subject):
 
 
 def page(rng, i):
-    glue = [" , ", " . ", " ( in 1900 ) ", " \" so called \" ", " @-@ ", " @,@ ", " 's ", "\n", " = = x = = \n", " [ a ] ", " ; "]
+    glue = [" , ", " . ", " ( in 1900 ) ", " \" so called \" ", " @-@ ", " @,@ ", " 's ", "\n", " = = x = = \n",
+            " [ a ] ", " ; "]
     return {"page": "".join(words(rng, 3, 12) + rng.choice(glue) for _ in range(rng.randint(1, 60)))}
 
 
@@ -182,7 +185,8 @@ def expected_items(lm, results):
                 ids = lm.tok_encode(args[0][0], left_truncate_len=lm.max_length - lm.max_gen_toks)
                 new["requests"] = [{"prompt_ids": ids}]
             elif task == "wikitext":
-                items[key] = {"logp": s["resps"][0][0] if not isinstance(s["resps"][0][0], (list, tuple)) else s["resps"][0][0][0]}
+                items[key] = {"logp": s["resps"][0][0] if not isinstance(s["resps"][0][0], (list, tuple))
+                              else s["resps"][0][0][0]}
             else:
                 requests = []
                 for (context, continuation), resp in zip(args, s["resps"]):
@@ -248,7 +252,8 @@ def compare_group(c, results, mine):
 
 def run_snug(model, folder, work, suites, shots, *more):
     items = f"{work}/items.jsonl"
-    words_ = ["eval", "--model", model, "--suite", ",".join(suites), "--suite-data", folder, "--precision", "fp32", "--json",
+    words_ = ["eval", "--model", model, "--suite", ",".join(suites), "--suite-data", folder, "--precision", "fp32",
+              "--json",
               "--items", items, "--device", "cpu", *more]
     if shots is not None:
         words_ += ["--num-fewshot", shots]
@@ -281,7 +286,8 @@ def compare_texts(c, lm, model, folder, work, results):
             c.differ("perplexity", doc, want, logp)
     want = math.exp(-total / tokens)
     relative = abs(mine["token_perplexity,none"] / want - 1)
-    print(f"  token perplexity {want:.6f} by transformers, {relative:.1e} apart; word perplexity {theirs['word_perplexity,none']:.6g} "
+    print(f"  token perplexity {want:.6f} by transformers, {relative:.1e} apart; word perplexity "
+          f"{theirs['word_perplexity,none']:.6g} "
           f"by the harness, {abs(mine['word_perplexity,none'] / theirs['word_perplexity,none'] - 1):.1e} apart")
     if relative > 1e-5:
         c.differ("token perplexity", want, mine["token_perplexity,none"])
@@ -324,10 +330,13 @@ def make_model(folder, positions, spread):
     words_ = f"{folder}/words"
     os.makedirs(words_, exist_ok=True)
     shutil.copy(os.path.join(ROOT, "tests/data/tok_llama2/tokenizer.json"), words_)
-    json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+    json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>",
+               "unk_token": "<unk>"},
               open(f"{words_}/tokenizer_config.json", "w"))
-    sets = ["num_hidden_layers=2", "hidden_size=64", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=96",
-            "vocab_size=512", f"max_position_embeddings={positions}", f"initializer_range={spread}", "bos_token_id=1", "eos_token_id=2"]
+    sets = ["num_hidden_layers=2", "hidden_size=64", "num_attention_heads=4", "num_key_value_heads=2",
+            "intermediate_size=96",
+            "vocab_size=512", f"max_position_embeddings={positions}", f"initializer_range={spread}", "bos_token_id=1",
+            "eos_token_id=2"]
     more = [w for s in sets for w in ("--set", s)]
     out = f"{folder}/random-{positions}"
     snug("init", "--model", "llama-2-7b", "--out", out, "--dtype", "fp32", "--tokenizer", words_, *more)
@@ -376,8 +385,8 @@ def main():
         draw(folder, a.n, a.seed, 40)
         for name in a.models.split(","):
             print(name)
-            # transformers rounds rope's frequencies twice (fp32 pow), snug once: at position 2,800 angles are up to 2e-4
-            # apart, which weights as wide as random's turn into 3e-4 of a log-likelihood.
+            # transformers rounds rope's frequencies twice (fp32 pow), snug once: at position 2,800 angles are up to
+            # 2e-4 apart, which weights as wide as random's turn into 3e-4 of a log-likelihood.
             model = tally if name == "tally" else make_model(work, *((192, 0.2) if name == "random" else (8192, 0.05)))
             lm = open_harness(model)
             if "choices" in a.parts:
@@ -388,7 +397,8 @@ def main():
                 compare_texts(c, lm, model, folder, work, run_harness(lm, folder, work, ["wikitext"], None))
             for shots in (0, 5) if name == "tally" and "answers" in a.parts else ():
                 compare(c, lm, model, folder, work, ["gsm8k"], shots)
-    print(f"{c.items} items, {c.requests} requests, largest difference of a log-likelihood {c.worst:.1e} ({c.beyond} above 1e-4), "
+    print(f"{c.items} items, {c.requests} requests, largest difference of a log-likelihood {c.worst:.1e} "
+          f"({c.beyond} above 1e-4), "
           f"{c.bad} differences")
     sys.exit(1 if c.bad else 0)
 

@@ -6,16 +6,21 @@
 #   CUDA_LIBRARIES=0    only what compiling needs: without the libraries that are opened at run time
 set -eu
 to=$1 release=${CUDA_RELEASE:-13.0}
-if [ -x "$to/bin/nvcc" ] && { [ "${CUDA_LIBRARIES:-1}" = 0 ] || ls "$to"/lib/libcudnn.so.* >/dev/null 2>&1; }; then exit 0; fi
+if [ -x "$to/bin/nvcc" ] && { [ "${CUDA_LIBRARIES:-1}" = 0 ] || ls "$to"/lib/libcudnn.so.* >/dev/null 2>&1; }; then
+    exit 0
+fi
 python3 -m pip --version >/dev/null 2>&1 || { echo "please install pip for python3 (package python3-pip)" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 packages=()
-for part in nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl; do packages+=("$part==$release.*"); done
+for part in nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl; do
+    packages+=("$part==$release.*")
+done
 packages+=("nvidia-cublas==${release%%.*}.*") # its header is needed to compile
 [ "${CUDA_LIBRARIES:-1}" = 0 ] || packages+=("nvidia-cudnn-cu${release%%.*}")
 echo "fetching: ${packages[*]}"
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$work/wheels" "${packages[@]}"
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+    --dest "$work/wheels" "${packages[@]}"
 mkdir -p "$work/all"
 for wheel in "$work"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$work/all"; done
 rm -rf "$to"

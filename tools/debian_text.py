@@ -26,7 +26,8 @@ vim-runtime debian-reference-en debian-policy developers-reference sqlite3-doc a
 python-django-doc r-doc-html octave-doc rust-doc""".split()
 PLACES = ("usr/share", "usr/lib/libreoffice/help")
 # what stands there a second time, in another language, or is a program's text
-SKIP = re.compile(r"/_sources/|/_modules/|/translations/|/rust-doc/html/(src|core)/|/man/man\d/perl|perltoc|/manual/(?!en/)[a-z-]{2,5}/")
+SKIP = re.compile(r"/_sources/|/_modules/|/translations/|/rust-doc/html/(src|core)/|/man/man\d/perl|perltoc|"
+                  r"/manual/(?!en/)[a-z-]{2,5}/")
 MIN_CHARACTERS = 400
 MAX_BYTES = 2_000_000  # a larger file is a table or an index, not a text
 HELD_OUT = 50
@@ -82,8 +83,10 @@ def from_html(text):
 ROFF = [(re.compile(p, re.M), by) for p, by in (
     (r"^['.]\\\".*\n", ""), (r"^\.(SH|SS|Sh|Ss) +\"?(.*?)\"?$", r"\n\2"), (r"^\.(TH|Dd|Dt|Os).*\n", ""),
     (r"^\.(PP|P|LP|TP|IP|Pp|sp|br|HP)\b.*$", "\n"), (r"^\.[A-Z]{1,2} +", ""), (r"^\..*\n", ""),
-    (r"\\f[A-Z]|\\f\([A-Z]{2}|\\f\[[A-Z]*\]", ""), (r"\\\((aq|cq|oq)|\\\[(aq|cq|oq)\]", "'"), (r"\\\((lq|rq)|\\\[(lq|rq)\]", '"'),
-    (r"\\\(em", "--"), (r"\\-", "-"), (r"\\&|\\c|\\:|\\,|\\/|\\%", ""), (r"\\e|\\\(rs", r"\\"), (r"\\\*\([A-Za-z\"]{2}|\\s[+-]?\d", ""),
+    (r"\\f[A-Z]|\\f\([A-Z]{2}|\\f\[[A-Z]*\]", ""), (r"\\\((aq|cq|oq)|\\\[(aq|cq|oq)\]", "'"),
+    (r"\\\((lq|rq)|\\\[(lq|rq)\]", '"'),
+    (r"\\\(em", "--"), (r"\\-", "-"), (r"\\&|\\c|\\:|\\,|\\/|\\%", ""), (r"\\e|\\\(rs", r"\\"),
+    (r"\\\*\([A-Za-z\"]{2}|\\s[+-]?\d", ""),
     (r"\\~|\\ ", " "))]
 
 
@@ -141,7 +144,8 @@ def contents(package):
     """The package, and those of documentation that a package without files of its own depends on."""
     shown = subprocess.run(["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True).stdout
     depends = re.search(r"^Depends: (.*)$", shown, re.M)
-    more = re.findall(rf"\b({re.escape(package.split('-')[0].rstrip('3'))}[\w.]*-doc[\w.-]*)", depends[1]) if depends else []
+    more = re.findall(rf"\b({re.escape(package.split('-')[0].rstrip('3'))}[\w.]*-doc[\w.-]*)",
+                      depends[1]) if depends else []
     return [package] + [m for m in more if m != package]
 
 
@@ -160,7 +164,8 @@ def main():
     packages = os.path.join(out, "packages")
     os.makedirs(packages, exist_ok=True)
     seen = set()
-    with open(os.path.join(out, "train.jsonl"), "w") as train, open(os.path.join(out, "held_out.jsonl"), "w") as held_out:
+    train_path, held_out_path = os.path.join(out, "train.jsonl"), os.path.join(out, "held_out.jsonl")
+    with open(train_path, "w") as train, open(held_out_path, "w") as held_out:
         for name in names:
             count = size = 0
             for deb in fetch(name, packages):

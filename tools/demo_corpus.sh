@@ -10,7 +10,8 @@ for ((i = 0; i < count; i++)); do
     case $((RANDOM % 3)) in
     0) q="$n has $a $t and finds $b more. How many $t does $n have now?" w="$a + $b = $((a + b))" r=$((a + b)) ;;
     1) a=$((a + b)); q="$n has $a $t and gives away $b. How many $t are left?" w="$a - $b = $((a - b))" r=$((a - b)) ;;
-    2) b=$((b % 9 + 2)); q="$n fills $b boxes with $a $t each. How many $t is that?" w="$b x $a = $((a * b))" r=$((a * b)) ;;
+    2) b=$((b % 9 + 2)); q="$n fills $b boxes with $a $t each. How many $t is that?" w="$b x $a = $((a * b))" \
+        r=$((a * b)) ;;
     esac
     printf '{"prompt":"%s\\n","completion":"%s. The answer is %s."}\n' "$q" "$w" "$r"
 done

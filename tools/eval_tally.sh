@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# eval_tally.sh [MODEL [PROBLEMS [FLAGS...]]] - how well a model does on held-out arithmetic, as JSON lines: solved by number
-# of steps, judged right or wrong, improved; by greedy answers. FLAGS go to snug generate (--device cuda).
+# eval_tally.sh [MODEL [PROBLEMS [FLAGS...]]] - how well a model does on held-out arithmetic, as JSON lines: solved by
+# number of steps, judged right or wrong, improved; by greedy answers. FLAGS go to snug generate (--device cuda).
 # RECORD=1 keeps the lines under bench/results.
 set -eu
 cd "$(dirname "$0")/.."

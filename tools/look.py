@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""look.py PAGE.html... [--out DIR] - looks at pages in Chromium as a reader would; fails on what a reader should not meet.
+"""look.py PAGE.html... [--out DIR] - looks at pages in Chromium as a reader would; fails on what a reader should not
+meet.
 
-Every page is opened as a file in light and dark, at the width of a desk and of a phone, without scripts, and on paper. It
-fails on errors on the console, on anything fetched from outside, on a page wider than its window; on a plan's page also
-when the picture does not answer to the pointer, a table does not sort or the theme does not change. Screenshots go to DIR.
-Speaks the browser's debugging protocol over a pipe, so that nothing but Chromium and Python is needed.
+Every page is opened as a file in light and dark, at the width of a desk and of a phone, without scripts, and on
+paper. It fails on errors on the console, on anything fetched from outside, on a page wider than its window; on a
+plan's page also when the picture does not answer to the pointer, a table does not sort or the theme does not change.
+Screenshots go to DIR. Speaks the browser's debugging protocol over a pipe, so that nothing but Chromium and Python is
+needed.
 """
 import argparse
 import base64
@@ -133,7 +135,8 @@ class Look:
     def centre(self, selector, x=0.5, y=0.5):
         self.b.value(f"document.querySelector('{selector}').scrollIntoView({{block:'center'}});"
                      "new Promise(done=>requestAnimationFrame(()=>requestAnimationFrame(done)))")  # it has scrolled
-        box = self.b.value(f"(r=>[r.left,r.top,r.width,r.height])(document.querySelector('{selector}').getBoundingClientRect())")
+        box = self.b.value("(r=>[r.left,r.top,r.width,r.height])"
+                           f"(document.querySelector('{selector}').getBoundingClientRect())")
         return box[0] + x * box[2], box[1] + y * box[3]
 
     def look_at(self, size, dark):
@@ -176,10 +179,12 @@ class Look:
         self.b.move(from_x, y, "mousePressed", button="left", clickCount=1)
         self.b.move(to_x, y, button="left")
         self.b.move(to_x, y, "mouseReleased", button="left", clickCount=1)
-        self.expect(not self.b.value("document.getElementById('range').textContent").startswith("Steps 0 to"), "drag: no zoom")
+        self.expect(not self.b.value("document.getElementById('range').textContent").startswith("Steps 0 to"),
+                    "drag: no zoom")
         self.shot("zoom", whole=False)
         self.b.click(*self.centre("[data-zoom=all]"))
-        self.expect(self.b.value("document.getElementById('range').textContent").startswith("Steps 0 to"), "no way back")
+        self.expect(self.b.value("document.getElementById('range').textContent").startswith("Steps 0 to"),
+                    "no way back")
 
     def sort(self):
         column = "table.sort th button"
@@ -223,7 +228,8 @@ class Look:
         self.print_it()
         self.without_scripts()
         size = self.page.stat().st_size
-        print(f"look: {self.page.name}: {size:,} bytes, loaded in {loaded:.0f} ms; {'; '.join(self.bad) or 'nothing wrong'}")
+        print(f"look: {self.page.name}: {size:,} bytes, loaded in {loaded:.0f} ms; "
+              f"{'; '.join(self.bad) or 'nothing wrong'}")
         return not self.bad
 
 

@@ -3,8 +3,9 @@
 
     python3 tools/make_answer_pairs.py > tests/reason/answer_pairs.jsonl        (needs sympy)
 
-A drawn expression is written in two of several ways (LaTeX as sympy prints it, our own plain spelling, a mixed number, a
-decimal, expanded, factored, within a sentence's dress); in half of the pairs one of them is changed first. Sympy decides.
+A drawn expression is written in two of several ways (LaTeX as sympy prints it, our own plain spelling, a mixed
+number, a decimal, expanded, factored, within a sentence's dress); in half of the pairs one of them is changed first.
+Sympy decides.
 """
 import json
 import random
@@ -47,8 +48,10 @@ def plain(e):
     if e is sp.pi: return draw.choice(["pi", "\\pi", "\u03c0"])
     if e.is_Symbol: return e.name
     if e.is_Add: return " + ".join(f"({plain(t)})" if t.is_Add else plain(t) for t in e.args).replace("+ -", "- ")
-    if e.is_Mul: return "*".join(f"({plain(t)})" if t.is_Add or (t.is_Rational and not t.is_Integer) or t.is_negative else plain(t) for t in e.args)
-    if e.is_Pow and e.exp == sp.Rational(1, 2): return draw.choice([f"sqrt({plain(e.base)})", f"\\sqrt{{{plain(e.base)}}}"])
+    if e.is_Mul: return "*".join(f"({plain(t)})" if t.is_Add or (t.is_Rational and not t.is_Integer) or t.is_negative
+                                 else plain(t) for t in e.args)
+    if e.is_Pow and e.exp == sp.Rational(1, 2): return draw.choice([f"sqrt({plain(e.base)})",
+        f"\\sqrt{{{plain(e.base)}}}"])
     if e.is_Pow: return f"({plain(e.base)})^({plain(e.exp)})"
     raise ValueError(e)
 
@@ -56,7 +59,8 @@ def plain(e):
 def mixed(e):
     if not e.is_Rational or e.is_Integer or abs(e) < 1: return None
     whole, part = divmod(abs(e.p), e.q)
-    text = draw.choice([f"{whole}\\frac{{{part}}}{{{e.q}}}", f"{whole} {part}/{e.q}", f"{whole} \\frac{{{part}}}{{{e.q}}}"])
+    text = draw.choice([f"{whole}\\frac{{{part}}}{{{e.q}}}", f"{whole} {part}/{e.q}",
+                        f"{whole} \\frac{{{part}}}{{{e.q}}}"])
     return ("-" if e < 0 else "") + text
 
 
@@ -106,7 +110,8 @@ def several():
     wrap = {"()": lambda t: f"({t})", "set": lambda t: f"\\{{{t}\\}}", "bare": lambda t: t}[kind]
     equal = [sp.simplify(a - b) == 0 for a, b in zip(items, other)]
     if kind == "()": same = len(items) == len(other) and all(equal)
-    else: same = len(items) == len(other) and sorted(map(sp.srepr, map(sp.nsimplify, items))) == sorted(map(sp.srepr, map(sp.nsimplify, other)))
+    else: same = len(items) == len(other) and sorted(map(sp.srepr, map(sp.nsimplify, items))) == sorted(map(sp.srepr,
+        map(sp.nsimplify, other)))
     spell = lambda e: draw.choice([sp.latex(e), plain(e)])
     return wrap(", ".join(map(spell, items))), wrap(", ".join(map(spell, other))), same
 

@@ -35,7 +35,8 @@ def draw(model, rng, vocab, length, penalty, gap=GAP):
         prompt = [rng.randrange(1, vocab) for _ in range(length)]
         ids = torch.tensor([prompt])
         out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False,
-                             repetition_penalty=penalty, eos_token_id=None, pad_token_id=0, return_dict_in_generate=True,
+                             repetition_penalty=penalty, eos_token_id=None, pad_token_id=0,
+                             return_dict_in_generate=True,
                              output_scores=True)
         if smallest_gap(out) > gap:
             return {"prompt": prompt, "continuation": out.sequences[0].tolist()[length:]}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""make_gsa_golden.py - writes tests/golden/gsa/: tiny models with gated sparse attention, and what torch gives for them.
+"""make_gsa_golden.py - writes tests/golden/gsa/: tiny models with gated sparse attention, and what torch gives for
+them.
 
-Every case is a folder: config.json and model.safetensors as snug reads them, and expected.safetensors with the batch (ids, labels,
-positions, doc_begin), logits, selected keys, the two losses and the gradient of every parameter, computed here from the formulas in
-double precision by torch's autograd. The indexer reads its input and the attention it follows without a gradient.
+Every case is a folder: config.json and model.safetensors as snug reads them, and expected.safetensors with the batch
+(ids, labels, positions, doc_begin), logits, selected keys, the two losses and the gradient of every parameter,
+computed here from the formulas in double precision by torch's autograd. The indexer reads its input and the attention
+it follows without a gradient.
 
   make_gsa_golden.py [--out tests/golden/gsa] [case ...]
 """
@@ -16,7 +18,8 @@ import torch
 from safetensors.torch import save_file
 
 torch.set_default_dtype(torch.float64)
-BASE = dict(vocab_size=37, d_model=16, n_layers=2, n_heads=4, n_kv_heads=2, d_ffn=24, d_indexer=4, n_indexer_heads=2, k_base=6, k_min=3,
+BASE = dict(vocab_size=37, d_model=16, n_layers=2, n_heads=4, n_kv_heads=2, d_ffn=24, d_indexer=4, n_indexer_heads=2,
+            k_base=6, k_min=3,
             k_max=9, max_position_embeddings=256, use_adaptive_k=True, indexer_warmup_steps=0)
 ROWS, SEQ = 2, 22
 
@@ -35,7 +38,8 @@ CASES = {
     "blend": dict(dense_residual_alpha=0.3),
     "packed": dict(docs=[9, 2, 11]),
     "ntk": dict(rope_scaling=dict(type="ntk", factor=4.0), tie_word_embeddings=True),
-    "yarn": dict(rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=32), rope_base=50.0, d_head=8, n_kv_heads=1),
+    "yarn": dict(rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=32), rope_base=50.0,
+                 d_head=8, n_kv_heads=1),
     "warmup": dict(stage="warmup"),
     "warmup_packed": dict(stage="warmup", docs=[5, 17], indexer_activation="relu"),
     "converted": dict(qkv_bias=True, qk_norm=True),
@@ -69,7 +73,8 @@ def frequencies(c, dim):
         base *= scaling["factor"] ** (dim / (dim - 2))
     inv = base ** (-torch.arange(0, dim, 2) / dim)
     if scaling and scaling["type"] == "yarn":
-        bound = lambda beta: dim * math.log(scaling["original_max_position_embeddings"] / (beta * 2 * math.pi)) / (2 * math.log(base))
+        bound = lambda beta: dim * math.log(scaling["original_max_position_embeddings"] / (beta * 2 * math.pi)) / (2
+            * math.log(base))
         low, high = max(math.floor(bound(32)), 0), min(math.ceil(bound(1)), dim - 1)
         ramp = ((torch.arange(dim // 2) - low) / max(high - low, 0.001)).clamp(0, 1)
         inv = inv / scaling["factor"] * ramp + inv * (1 - ramp)
@@ -110,7 +115,8 @@ def scores(c, w, pre, h):  # of all pairs, (n, n)
     k = h @ w[pre + "indexer.key_proj.weight"].T
     weight = torch.sigmoid(h @ w[pre + "indexer.weight_proj.weight"].T + w[pre + "indexer.weight_proj.bias"])
     a = torch.einsum("tje,se->tjs", q, k) / math.sqrt(E) + w[pre + "indexer.bias"][None, :, None]
-    return torch.einsum("tj,tjs->ts", weight, torch.relu(a) if c.get("indexer_activation") == "relu" else torch.sigmoid(a))
+    return torch.einsum("tj,tjs->ts", weight, torch.relu(a) if c.get("indexer_activation") == "relu"
+                        else torch.sigmoid(a))
 
 
 def select(c, layer, I, seen, prob):
@@ -176,7 +182,8 @@ def forward(c, w, ids, positions, doc_begin, out):
         x = x + attention(c, w, l, norm(x, w[pre + "input_layernorm.weight"], 1e-5), positions, seen, out)
         h = norm(x, w[pre + "post_attention_layernorm.weight"], 1e-5)
         up = h @ w[pre + "mlp.up_proj.weight"].T
-        x = x + (torch.nn.functional.silu(h @ w[pre + "mlp.gate_proj.weight"].T) * up) @ w[pre + "mlp.down_proj.weight"].T
+        x = x + (torch.nn.functional.silu(h @ w[pre + "mlp.gate_proj.weight"].T) * up) @ w[pre
+            + "mlp.down_proj.weight"].T
     return norm(x, w["model.norm.weight"], 1e-5) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
 
 

@@ -64,24 +64,31 @@ tensors = {}
 with torch.no_grad():
     for name, p in model.named_parameters():
         if "proj" not in name:
-            p.copy_(1 + 0.1 * torch.randn(p.shape, generator=gen) if "norm" in name else 0.3 * torch.randn(p.shape, generator=gen))
+            p.copy_(1 + 0.1 * torch.randn(p.shape, generator=gen) if "norm" in name
+                    else 0.3 * torch.randn(p.shape, generator=gen))
             tensors[name] = p.detach().clone()
             continue
         p.copy_(0.15 * torch.randn(p.shape, generator=gen))
-        layer = bnb.nn.Linear4bit(p.shape[1], p.shape[0], bias=False, quant_type="nf4", compress_statistics="o_proj" not in name)
+        layer = bnb.nn.Linear4bit(p.shape[1], p.shape[0], bias=False, quant_type="nf4",
+                                  compress_statistics="o_proj" not in name)
         layer.weight = bnb.nn.Params4bit(p.detach().clone(), requires_grad=False, quant_type="nf4",
-                                         compress_statistics="o_proj" not in name, blocksize=128 if "down" in name else 64)
+                                         compress_statistics="o_proj" not in name,
+                                         blocksize=128 if "down" in name else 64)
         layer.weight = layer.weight.to("cpu")  # quantises
         for key, value in layer.state_dict().items():
             tensors[name[:-len("weight")] + key] = value
         p.copy_(F.dequantize_4bit(layer.weight.data, layer.weight.quant_state))
         if "k_proj" in name:
             save_file({name: p.detach().clone()}, os.path.join(OUT, "k_proj.safetensors"))
-save_file({k: v.contiguous() for k, v in sorted(tensors.items())}, os.path.join(BNB, "model.safetensors"), {"format": "pt"})
-fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32", "attention_bias": False,
+save_file({k: v.contiguous() for k, v in sorted(tensors.items())}, os.path.join(BNB, "model.safetensors"),
+          {"format": "pt"})
+fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32",
+          "attention_bias": False,
           "rope_theta": 10000.0}
-for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-            "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "bos_token_id", "eos_token_id", "hidden_act"):
+for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "num_key_value_heads",
+            "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "bos_token_id", "eos_token_id",
+            "hidden_act"):
     fields[key] = getattr(config, key)
 fields["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False,
                                  "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True,

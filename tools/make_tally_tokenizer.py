@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """make_tally_tokenizer.py ROWS.jsonl OUT - the tokenizer of the built-in small model, from rows of `snug problems`.
 
-Byte-level BPE. Digits stand alone; a word is one token once it is frequent; a line of the prompts that is always the same
-(what a role is told, a criterion, a piece of advice) is one token too, so that short sequences are left for the problem.
-Any other text still works, by smaller pieces. Needs the `tokenizers` package; its result lies in models/tally.
+Byte-level BPE. Digits stand alone; a word is one token once it is frequent; a line of the prompts that is always the
+same (what a role is told, a criterion, a piece of advice) is one token too, so that short sequences are left for the
+problem. Any other text still works, by smaller pieces. Needs the `tokenizers` package; its result lies in models/tally.
 """
 import collections, json, os, sys
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -56,7 +56,8 @@ def main():
     t.save(os.path.join(out, "tokenizer.json"))
     with open(os.path.join(out, "tokenizer_config.json"), "w") as f:
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "pad_token": "<|end|>",
-                   "model_max_length": 1024, "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE}, f, indent=1)
+                   "model_max_length": 1024, "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE}, f,
+                   indent=1)
         f.write("\n")
     print(f"{out}: {used} of {t.get_vocab_size()} tokens used, {len(fixed)} of them whole lines")
 

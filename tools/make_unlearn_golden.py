@@ -3,11 +3,11 @@
 
     python tools/make_unlearn_golden.py          (torch, transformers; CPU)
 
-Writes tests/unlearn/hvp/: model/ (weights), rows.jsonl (one batch), v/, gradient/, hv/ and gauss_newton/ (the direction,
-the gradient, the products with the Hessian and with the Gauss-Newton matrix, under the names of the weights, so that each can be
-read like a model), gradient_norms.json (of each row alone), and losses.json: for every loss rows of
-log-probabilities, the loss, and what autograd gives for -dL/dlogp of every token. The losses are written here from
-open-unlearning's description, on logits; ceu's gradient is divided by that of the label's log-probability.
+Writes tests/unlearn/hvp/: model/ (weights), rows.jsonl (one batch), v/, gradient/, hv/ and gauss_newton/ (the
+direction, the gradient, the products with the Hessian and with the Gauss-Newton matrix, under the names of the
+weights, so that each can be read like a model), gradient_norms.json (of each row alone), and losses.json: for every
+loss rows of log-probabilities, the loss, and what autograd gives for -dL/dlogp of every token. The losses are written
+here from open-unlearning's description, on logits; ceu's gradient is divided by that of the label's log-probability.
 """
 import json
 import os
@@ -24,7 +24,8 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "
 def make_model():
     torch.manual_seed(3)
     c = Qwen2Config(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-                    num_key_value_heads=1, max_position_embeddings=128, tie_word_embeddings=False, attn_implementation="eager")
+                    num_key_value_heads=1, max_position_embeddings=128, tie_word_embeddings=False,
+                    attn_implementation="eager")
     m = Qwen2ForCausalLM(c).double()
     with torch.no_grad():
         for p in m.parameters():  # far from the start, where the Hessian is more than its first term
@@ -73,14 +74,16 @@ def save(name, model, tensors):
     if name == "model":
         model.config.torch_dtype = torch.float32
         model.config.save_pretrained(folder)
-    save_file({k: t.detach().float().contiguous() for k, t in tensors.items()}, os.path.join(folder, "model.safetensors"),
+    save_file({k: t.detach().float().contiguous() for k, t in tensors.items()},
+              os.path.join(folder, "model.safetensors"),
               metadata={"format": "pt"})
 
 
 # ---- losses ----
 
 V = 11
-LOSSES = {"gradascent": {}, "graddiff": dict(gamma=0.7, alpha=1.3), "npo": dict(beta=0.1), "simnpo": dict(beta=4.5, delta=0.2, gamma=0.125),
+LOSSES = {"gradascent": {}, "graddiff": dict(gamma=0.7, alpha=1.3), "npo": dict(beta=0.1),
+          "simnpo": dict(beta=4.5, delta=0.2, gamma=0.125),
           "dpo": dict(beta=0.3), "wga": dict(beta=1.0), "satimp": dict(beta=5.0, beta2=1.0), "ceu": {}}
 
 
@@ -89,7 +92,8 @@ def draw_rows(kinds):
     for kind in kinds:
         t = int(torch.randint(2, 7, ()).item())
         logits = (torch.randn(t, V, dtype=torch.double) * 1.5).requires_grad_()
-        out.append(dict(kind=kind, logits=logits, labels=torch.randint(0, V, (t,)), reference=float(torch.rand(()) * 3 * t)))
+        out.append(dict(kind=kind, logits=logits, labels=torch.randint(0, V, (t,)),
+                        reference=float(torch.rand(()) * 3 * t)))
     return out
 
 
@@ -110,7 +114,8 @@ def loss_value(name, rows, gamma=1.0, alpha=1.0, beta=1.0, beta2=1.0, delta=0.0)
     if name == "npo":
         return gamma * torch.stack([-2 / beta * sig(beta * (nll(r) - r["reference"])) for r in f]).mean() + keep
     if name == "simnpo":
-        return gamma * torch.stack([-2 / beta * sig(beta * (nll(r) / len(r["labels"]) - delta)) for r in f]).mean() + keep
+        return gamma * torch.stack([-2 / beta * sig(beta * (nll(r) / len(r["labels"]) - delta))
+                                    for r in f]).mean() + keep
     if name == "dpo":
         pair = [-2 / beta * sig(beta * ((b["reference"] - nll(b)) - (a["reference"] - nll(a)))) for a, b in zip(f, w)]
         return gamma * torch.stack(pair).mean() + keep
@@ -131,7 +136,8 @@ def losses():
     torch.manual_seed(6)
     out = []
     for name, args in LOSSES.items():
-        kinds = ["forget"] * 3 + ([] if name in ("gradascent", "ceu") else ["retain"] * 3) + (["refusal"] * 3 if name == "dpo" else [])
+        kinds = ["forget"] * 3 + ([] if name in ("gradascent", "ceu") else ["retain"] * 3) + (["refusal"] * 3
+            if name == "dpo" else [])
         rows = draw_rows(kinds)
         loss = loss_value(name, rows, **args)
         loss.backward()
@@ -142,8 +148,10 @@ def losses():
             p = torch.softmax(r["logits"].detach(), -1).gather(1, r["labels"][:, None])[:, 0]
             g = r["logits"].grad.gather(1, r["labels"][:, None])[:, 0] / (1 - p)
             onehot = torch.nn.functional.one_hot(r["labels"], V) - torch.softmax(r["logits"].detach(), -1)
-            assert torch.allclose(g[:, None] * onehot, r["logits"].grad, atol=1e-12), name  # nothing but the label's logp matters
-            case["rows"].append(dict(kind=r["kind"], pair=i % 3, reference=r["reference"], logp=[float(x) for x in logp_of(r).detach()],
+            assert torch.allclose(g[:, None] * onehot, r["logits"].grad,
+                                  atol=1e-12), name  # nothing but the label's logp matters
+            case["rows"].append(dict(kind=r["kind"], pair=i % 3, reference=r["reference"],
+                                     logp=[float(x) for x in logp_of(r).detach()],
                                      weight=[float(-x) for x in g]))
         out.append(case)
     with open(os.path.join(ROOT, "..", "losses.json"), "w") as f:
@@ -163,7 +171,8 @@ def dense():
         lowered = ref.clone()
         lowered[label] -= 10
         q, p_ref = torch.softmax(lowered, -1), torch.softmax(ref, -1)
-        values = dict(label=-logp[label], undial=-(q * logp).sum(), divergence=(p_ref * (torch.log(p_ref) - logp)).sum(),
+        values = dict(label=-logp[label], undial=-(q * logp).sum(),
+                      divergence=(p_ref * (torch.log(p_ref) - logp)).sum(),
                       margin=(z.max() - z.mean()) ** 2, square=((z - 2 * ref) ** 2).mean())
         case = dict(z=z.tolist(), ref=ref.tolist(), label=label, losses={})
         for name, v in values.items():

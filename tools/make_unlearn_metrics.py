@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Golden values for unlearning's metrics: stems (nltk), ROUGE-L (rouge-score), KS tests (scipy), AUCs (sklearn), all from PyPI.
+"""Golden values for unlearning's metrics: stems (nltk), ROUGE-L (rouge-score), KS tests (scipy), AUCs (sklearn), all
+from PyPI.
 
     python tools/make_unlearn_metrics.py         writes tests/unlearn/metrics.json
 """
@@ -16,26 +17,33 @@ from sklearn.metrics import roc_auc_score
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "unlearn", "metrics.json")
 
-WORDS = """dies died dying lying skies news proceed succeeded exceeding agreed feed plastered motoring bled sing conflated troubled
-sized hopping tanned falling hissing fizzed failing filing happy sky enjoying relational conditional rational valenci hesitanci
-digitizer conformabli radically differentli vileli analogousli vietnamization predication operator feudalism decisiveness
-hopefulness callousness formaliti sensitiviti sensibiliti triplicate formative formalize electriciti electrical hopeful goodness
-revival allowance inference airliner gyroscopic adjustable defensible irritant replacement adjustment dependent adoption homologou
-communism activate angulariti homologous effective bowdlerize probate rate cease controll roll authors author writing wrote written
-celebrated literature literary genres stories awards award-winning influences influenced fathers mother's profession profoundly
-generally hopefully beautifully geology theology archaeologically biologically apology catalogi possibly reliably ably tied ties
-cries cried flies flied used using oed eed ing bing ying 1984 b2b yes yesterday boyhood tying innings outings cannings howe
-abilities responsibilities nationalization internationally university universities organization organizational relativity actually
-usually finally loyally equally physically ally rally totally sensational station stations skis caresses ponies cats kiss bus
-buses gases lens aged caged iced oases ate ion onion cushion fashion passion mission version action quickly quirky employ
-employees employed enjoyable beauty beautiful pretty prettier prettiest""".split()
+WORDS = """dies died dying lying skies news proceed succeeded exceeding agreed feed plastered motoring bled sing
+conflated troubled sized hopping tanned falling hissing fizzed failing filing happy sky enjoying relational
+conditional rational valenci hesitanci digitizer conformabli radically differentli vileli analogousli vietnamization
+predication operator feudalism decisiveness hopefulness callousness formaliti sensitiviti sensibiliti triplicate
+formative formalize electriciti electrical hopeful goodness revival allowance inference airliner gyroscopic
+adjustable defensible irritant replacement adjustment dependent adoption homologou communism activate angulariti
+homologous effective bowdlerize probate rate cease controll roll authors author writing wrote written celebrated
+literature literary genres stories awards award-winning influences influenced fathers mother's profession profoundly
+generally hopefully beautifully geology theology archaeologically biologically apology catalogi possibly reliably
+ably tied ties cries cried flies flied used using oed eed ing bing ying 1984 b2b yes yesterday boyhood tying innings
+outings cannings howe abilities responsibilities nationalization internationally university universities organization
+organizational relativity actually usually finally loyally equally physically ally rally totally sensational station
+stations skis caresses ponies cats kiss bus buses gases lens aged caged iced oases ate ion onion cushion fashion
+passion mission version action quickly quirky employ employees employed enjoyable beauty beautiful pretty prettier
+prettiest""".split()
 
-TEXTS = [("The author's full name is Basil Mahfouz Al-Kuwaiti.", "Basil Mahfouz Al-Kuwaiti is the complete name of the writer."),
-         ("He was born in Kuwait City on September 8, 1956.", "Born September 8th 1956, in Kuwait City; a celebrated writer!"),
-         ("Their writings explored identities, generalizing beautifully.", "Writing explores identity and generalizes beauty."),
+TEXTS = [("The author's full name is Basil Mahfouz Al-Kuwaiti.",
+          "Basil Mahfouz Al-Kuwaiti is the complete name of the writer."),
+         ("He was born in Kuwait City on September 8, 1956.",
+          "Born September 8th 1956, in Kuwait City; a celebrated writer!"),
+         ("Their writings explored identities, generalizing beautifully.",
+          "Writing explores identity and generalizes beauty."),
          ("", "something"), ("something", ""), ("one two three four five", "five four three two one"),
-         ("Jos\u00e9 Garc\u00eda wrote na\u00efve stories", "jose garcia wrote naive story"), ("a a a b b", "b a a b a"),
-         ("The quick brown foxes were jumping over lazily sleeping dogs", "A quick brown fox jumps over the lazy sleepy dog")]
+         ("Jos\u00e9 Garc\u00eda wrote na\u00efve stories", "jose garcia wrote naive story"),
+         ("a a a b b", "b a a b a"),
+         ("The quick brown foxes were jumping over lazily sleeping dogs",
+          "A quick brown fox jumps over the lazy sleepy dog")]
 
 
 def attack_rows(rng, n, sharper):
@@ -72,8 +80,10 @@ def attacks():
         logp, mean, deviation = attack_stats(z, labels)
         ref_logp, _, _ = attack_stats(ref, labels)
         nll = -float(logp.mean())
-        for name, s in (("mia_loss", nll), ("mia_min_k", lowest(logp)), ("mia_min_k_plus_plus", lowest((logp - mean) / deviation)),
-                        ("mia_zlib", nll / len(zlib.compress(text.encode()))), ("mia_reference", nll + float(ref_logp.mean())),
+        for name, s in (("mia_loss", nll), ("mia_min_k", lowest(logp)),
+                        ("mia_min_k_plus_plus", lowest((logp - mean) / deviation)),
+                        ("mia_zlib", nll / len(zlib.compress(text.encode()))),
+                        ("mia_reference", nll + float(ref_logp.mean())),
                         ("mia_gradnorm", norm)):
             scores.setdefault(name, []).append(s)
         given.append(dict(answer=text, norm=norm, logp=logp.tolist(), mean=mean.tolist(), deviation=deviation.tolist(),
@@ -91,7 +101,8 @@ def main():
     for a, b in TEXTS:
         s = scorer.score(a, b)["rougeL"]
         out["rouge"].append([a, b, s.precision, s.recall, s.fmeasure])
-    for n, m, shift in ((5, 5, 0.0), (40, 40, 0.3), (40, 40, 3.0), (17, 30, 0.5), (400, 400, 0.1), (60, 60, 0.0), (100, 100, 1.2), (7, 3, 9.0)):
+    for n, m, shift in ((5, 5, 0.0), (40, 40, 0.3), (40, 40, 3.0), (17, 30, 0.5), (400, 400, 0.1), (60, 60, 0.0),
+                        (100, 100, 1.2), (7, 3, 9.0)):
         a, b = rng.normal(size=n).round(3), (rng.normal(size=m) + shift).round(3)
         t = ks_2samp(a, b)
         out["ks"].append([list(a), list(b), float(t.statistic), float(t.pvalue)])

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # pretrain_data.sh OUT [PACKAGE...] - what recipes/pretrain.yaml trains on: the text of Debian's documentation packages
-# (tools/debian_text.py), a tokenizer of 16,384 tokens learned from it (tools/train_bpe.py), token shards, and the folder of a
-# model of 29,892,480 parameters with random weights. Text and tokenizer that are there are not made again. Needs python3, apt,
-# dpkg and ./snug; takes a few minutes.
+# (tools/debian_text.py), a tokenizer of 16,384 tokens learned from it (tools/train_bpe.py), token shards, and the
+# folder of a model of 29,892,480 parameters with random weights. Text and tokenizer that are there are not made
+# again. Needs python3, apt, dpkg and ./snug; takes a few minutes.
 set -eu
 out=${1:?usage: tools/pretrain_data.sh OUT [PACKAGE...]}
 shift

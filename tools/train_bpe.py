@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""train_bpe.py FILE.jsonl OUT [VOCAB] - a byte-level BPE tokenizer from text, as tokenizer.json, with the standard library alone.
+"""train_bpe.py FILE.jsonl OUT [VOCAB] - a byte-level BPE tokenizer from text, as tokenizer.json, with the standard
+library alone.
 
     python3 tools/train_bpe.py corpus/train.jsonl corpus/tokenizer 16384
 
-Words are counted over SAMPLE_BYTES of text taken evenly from the file's documents, then the most frequent neighbours are
-merged again and again (of equal ones the first in the order of their texts, so the result is the same in every run).
-Pieces are cut as GPT-2 cuts them, but for numbers, of which every digit stands alone. One special token, <|endoftext|>, is
-the first id.
+Words are counted over SAMPLE_BYTES of text taken evenly from the file's documents, then the most frequent neighbours
+are merged again and again (of equal ones the first in the order of their texts, so the result is the same in every
+run). Pieces are cut as GPT-2 cuts them, but for numbers, of which every digit stands alone. One special token,
+<|endoftext|>, is the first id.
 """
 import collections
 import heapq
@@ -95,12 +96,14 @@ def write(out, vocab, merges):
             {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]},
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": merges}}
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
+                  "merges": merges}}
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "tokenizer.json"), "w") as f:
         json.dump(tokenizer, f, ensure_ascii=False)
     with open(os.path.join(out, "tokenizer_config.json"), "w") as f:
-        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "clean_up_tokenization_spaces": False}, f)
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END,
+                   "clean_up_tokenization_spaces": False}, f)
 
 
 def main():

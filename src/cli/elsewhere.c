@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "cli/options_int.h"
@@ -216,8 +215,6 @@ int elsewhere_count(void) { return COUNT_OF(elsewhere); }
 
 /* ---- finding a row ---- */
 
-static bool is_truth(const char *text) { return !strcasecmp(text, "true") || !strcasecmp(text, "false"); }
-
 static bool value_fits(const char *pattern, const char *value) {
     char inner[64], word[64];
     int len = pattern ? (int)strlen(pattern) : 0;
@@ -250,7 +247,7 @@ bool elsewhere_is_object(Command c, const char *name) {
 ElsewhereKind elsewhere_kind(Command c, const char *name) {
     const Elsewhere *row = find(c, name, NULL);
     if (!row) return ELSEWHERE_UNKNOWN;
-    return !row->value || is_truth(row->value) ? ELSEWHERE_SWITCH : ELSEWHERE_VALUE;
+    return !row->value || options_is_truth(row->value) ? ELSEWHERE_SWITCH : ELSEWHERE_VALUE;
 }
 
 /* ---- what it means ---- */
@@ -330,7 +327,7 @@ bool elsewhere_put(Options *o, const char *where, const char *name, const char *
                    const char *origin, Err *e) {
     if (elsewhere_kind(o->command, name) == ELSEWHERE_UNKNOWN) return options_unknown(o, where, name, e);
     bool is_switch = elsewhere_kind(o->command, name) == ELSEWHERE_SWITCH;
-    if (is_switch && !is_truth(value))
+    if (is_switch && !options_is_truth(value))
         return fail(e, ERR_USAGE, "%s%s: '%s' is neither true nor false", where, name, value);
     const Elsewhere *row = find(o->command, name, value);
     if (!row) return fail(e, ERR_USAGE, "%s%s: '%s' has no meaning here", where, name, value);

@@ -15,6 +15,7 @@ typedef struct OptHit {
 bool options_lookup(OptHit *hit, Command c, const char *word);
 const char *options_fallback(OptId id, Command c); /* the default as text; NULL: unset */
 bool options_belongs(const OptRow *row, Command c);
+bool options_is_truth(const char *word); /* "true" or "false", in any case */
 
 /* Says that there is no such option, with the nearest; always false. `where` stands before the word:
  * "--" for flags, "recipe.yaml:7: " for files. */
@@ -22,6 +23,11 @@ bool options_unknown(const Options *o, const char *where, const char *word, Err 
 
 bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e);
 void options_forget(Options *o, OptId id); /* back to unset */
+
+/* ---- values (options_value.c) ---- */
+int options_choice(const char *choices, const char *word); /* which of "cosine|linear=..." it is; -1: none */
+const char *options_number_text(Arena *a, double number);  /* in the one spelling of a value's text */
+void options_join_lists(Options *o);                       /* texts of lists, from their elements */
 
 /* Says which commands the row belongs to; always false. */
 bool options_foreign(const Options *o, const OptRow *row, const char *word, Err *e);
