@@ -135,8 +135,8 @@ static bool normalise_verb(const Options *o, Err *e) {
     ok = ok && lines_end(&out, write_blocks(&out, &written, &copied, &in, o, e), e);
     int64_t dropped = in.end - in.first - written;
     if (ok && copied + dropped)
-        log_line("%lld blocks without a valid graph were %s", (long long)(copied + dropped),
-                 copied ? "copied as they are" : "left out");
+        log_line("%lld block%s without a valid graph: %s", (long long)(copied + dropped),
+                 copied + dropped == 1 ? "" : "s", copied ? "copied unchanged" : "left out");
     ok = ok && amr_finish(JSON_COUNTS({"written", written}, {"copied", copied}, {"dropped", dropped}),
                           &in.corpus, o, e);
     amr_corpus_free(&in.corpus);
