@@ -91,14 +91,26 @@ static bool get_word(const json_t *j, const char *key, const char *const *words,
                 word ? word : "no text", words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
 }
 
+/* The origin's third way has a head of its own, (mean, deviation, largest score) -> 32 -> 1, from k_min to k_max. */
+static bool refuse_learned_k(const json_t *j, const char *where, Err *e) {
+    const char *method = json_string_value(json_object_get(j, "adaptive_k_method"));
+    return !method || strcmp(method, "learned") ||
+           fail(e, ERR_FAIL,
+                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss has a "
+                "gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
+                where);
+}
+
 static bool read_keep(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     GsaConfig *g = &c->gsa;
     bool adaptive = true;
     int method = KEEP_VARIANCE;
-    if (!config_get_bool(j, "use_adaptive_k", &adaptive, where, e) ||
-        !get_word(j, "adaptive_k_method", keep_names, COUNT_OF(keep_names), &method, where, e))
+    if (!config_get_bool(j, "use_adaptive_k", &adaptive, where, e)) return false;
+    if (!adaptive) method = KEEP_FIXED;
+    else if (!refuse_learned_k(j, where, e) ||
+             !get_word(j, "adaptive_k_method", keep_names, COUNT_OF(keep_names), &method, where, e))
         return false;
-    g->keep = adaptive ? (KeepBy)method : KEEP_FIXED;
+    g->keep = (KeepBy)method;
     return config_get_int(j, "k_base", &g->k_base, false, where, e) &&
            config_get_int(j, "k_min", &g->k_min, false, where, e) &&
            config_get_int(j, "k_max", &g->k_max, false, where, e) &&

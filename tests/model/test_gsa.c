@@ -180,7 +180,8 @@ TEST(a_config_of_gsa_that_cannot_be_is_refused_by_name) {
     expect_refused("hidden_dropout=0.5", "hidden_dropout");
     expect_refused("k_min=7", "k_min <= k_base");
     expect_refused("k_max=5", "k_min <= k_base");
-    expect_refused("adaptive_k_method=learned", "adaptive_k_method");
+    expect_refused("adaptive_k_method=learned", "gradient");
+    expect_refused("adaptive_k_method=sometimes", "variance, entropy");
     expect_refused("gate_activation=relu", "gate_activation");
     expect_refused("n_kv_heads=3", "multiple");
     expect_refused("dense_residual_alpha=2", "dense_residual_alpha");
