@@ -96,8 +96,8 @@ static bool refuse_learned_k(const json_t *j, const char *where, Err *e) {
     const char *method = json_string_value(json_object_get(j, "adaptive_k_method"));
     return !method || strcmp(method, "learned") ||
            fail(e, ERR_FAIL,
-                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss has a "
-                "gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
+                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss has "
+                "a gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
                 where);
 }
 
