@@ -389,9 +389,9 @@ int64_t config_parameters(const ModelConfig *c) {
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
     int64_t attention = c->hidden * (q + 2 * kv) + q * c->hidden + (c->qkv_bias ? q + 2 * kv : 0) +
                         (c->out_bias ? c->hidden : 0) + (c->qk_norm ? 2 * c->head_dim : 0);
-    int64_t layer =
-        attention + 3 * c->hidden * c->ffn + 2 * c->hidden + (c->type == TYPE_GSA ? gsa_layer_parameters(c) : 0);
-    return c->vocab * c->hidden * (c->tied ? 1 : 2) + c->layers * layer + c->hidden;
+    int64_t layer = attention + 3 * c->hidden * c->ffn + 2 * c->hidden;
+    return c->vocab * c->hidden * (c->tied ? 1 : 2) + c->layers * layer + c->hidden +
+           (c->type == TYPE_GSA ? gsa_parameters(c) : 0);
 }
 
 /* ---- rotary frequencies ---- */

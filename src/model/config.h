@@ -30,7 +30,9 @@ typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of
 typedef enum Selection {
     SELECTION_LEARNED, SELECTION_RANDOM, SELECTION_ORACLE, SELECTION_ALL, SELECTION_COUNT
 } Selection;
+enum { GSA_MOST_LAYERS = 256 /* of a model in which some are dense */ };
 typedef struct GsaConfig {
+    uint64_t dense_layers[GSA_MOST_LAYERS / 64]; /* a bit each: not in sparse_layers, it has neither indexer nor gates */
     int index_heads, index_dim;
     bool index_relu;       /* indexer_activation */
     KeepBy keep;           /* how many keys: use_adaptive_k, adaptive_k_method */
@@ -66,6 +68,10 @@ typedef struct ModelConfig {
     int bos_id, eos_id; /* -1: none; the first of several */
     GsaConfig gsa;      /* TYPE_GSA */
 } ModelConfig;
+
+static inline bool config_is_sparse_layer(const ModelConfig *c, int layer) { /* of a model of type gsa */
+    return layer >= GSA_MOST_LAYERS || !(c->gsa.dense_layers[layer / 64] >> layer % 64 & 1);
+}
 
 /* From the JSON of a config.json (borrows). `where` names it in errors. What is not understood is refused by name. */
 bool config_from_json(ModelConfig *c, const json_t *j, const char *where, Err *e);

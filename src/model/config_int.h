@@ -19,6 +19,6 @@ bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e);
 bool gsa_check(const ModelConfig *c, const char *where, Err *e);
 void gsa_write(const ModelConfig *c, json_t *j);
 void gsa_warn(const ModelConfig *c, const json_t *j, const char *where); /* names keys that are not understood */
-int64_t gsa_layer_parameters(const ModelConfig *c);                      /* beside those of a dense layer */
+int64_t gsa_parameters(const ModelConfig *c);                            /* beside those of dense layers */
 
 #endif

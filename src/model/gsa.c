@@ -126,8 +126,9 @@ static Tid sparse(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
 
 static Tid attended(Program *p, const Block *b, Tid qkv, AttrHeads heads) {
     const GsaConfig *g = &b->c->gsa;
-    if (b->in->warmup) return warmed_up(p, b, qkv, heads);
-    if (g->selection == SELECTION_ALL) {
+    bool indexed = b->w->index != NONE; /* not with --selection all, and not in a dense layer */
+    if (b->in->warmup && indexed) return warmed_up(p, b, qkv, heads);
+    if (!indexed) {
         if (b->out->report) op_attend_report(p, b->out->report[p->layer], qkv, NONE, b->in->doc_begin, heads);
         return dense(p, b->in, qkv, heads);
     }
@@ -152,7 +153,7 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
               a = model_heads(c, in->seq, 1.0f / sqrtf((float)c->head_dim));
     Block b = {c, w, in, out, op_rmsnorm(p, x, w->block.attn_norm, (float)c->rms_eps)}; // (N, C)
     Tid qkv = model_qkv(p, c, &w->block, in, b.h);                                      // (N, (H+2G)*D)
-    if (g->value_gate)
+    if (w->value_gate)
         qkv = gate(p, &b, "values_gated", qkv, w->value_gate, w->value_gate_bias, &w->on_value_gate,
                    (AttrGate){g->gate_act, (int64_t)(c->heads + c->kv_heads) * c->head_dim, 1});
     if (in->cache) {
@@ -164,7 +165,7 @@ static Tid attention(Program *p, const Model *m, const ModelInput *in, Tid x, Mo
         qkv = op_rope(p, qkv, in->positions, d->ends.inv_freq, rope);
     }
     Tid o = attended(p, &b, qkv, a); // (N, H*D)
-    if (g->output_gate)
+    if (w->output_gate)
         o = gate(p, &b, "attended_gated", o, w->output_gate, w->output_gate_bias, &w->on_output_gate,
                  (AttrGate){g->gate_act, 0, g->gate_a_head ? c->head_dim : 1});
     return op_add(p, "after_attention", x,
@@ -231,6 +232,7 @@ static void layer_weights(Program *p, Model *m, const ModelTraining *t, int laye
     Layer *w = &((Gsa *)m->own)->layer[layer];
     model_block_weights(p, m, t, &w->block);
     model_block_adapters(p, m, t, &w->block);
+    if (!config_is_sparse_layer(&m->spec.config, layer)) return;
     gate_weights(p, m, t, w);
     if (m->spec.config.gsa.selection != SELECTION_ALL) index_weights(p, m, t, w);
 }

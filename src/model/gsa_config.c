@@ -91,18 +91,69 @@ static bool get_word(const json_t *j, const char *key, const char *const *words,
                 word ? word : "no text", words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
 }
 
+/* The origin's third way has a head of its own, (mean, deviation, largest score) -> 32 -> 1, from k_min to k_max. */
+static bool refuse_learned_k(const json_t *j, const char *where, Err *e) {
+    const char *method = json_string_value(json_object_get(j, "adaptive_k_method"));
+    return !method || strcmp(method, "learned") ||
+           fail(e, ERR_FAIL,
+                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss has "
+                "a gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
+                where);
+}
+
 static bool read_keep(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     GsaConfig *g = &c->gsa;
     bool adaptive = true;
     int method = KEEP_VARIANCE;
-    if (!config_get_bool(j, "use_adaptive_k", &adaptive, where, e) ||
-        !get_word(j, "adaptive_k_method", keep_names, COUNT_OF(keep_names), &method, where, e))
+    if (!config_get_bool(j, "use_adaptive_k", &adaptive, where, e)) return false;
+    if (!adaptive) method = KEEP_FIXED;
+    else if (!refuse_learned_k(j, where, e) ||
+             !get_word(j, "adaptive_k_method", keep_names, COUNT_OF(keep_names), &method, where, e))
         return false;
-    g->keep = adaptive ? (KeepBy)method : KEEP_FIXED;
+    g->keep = (KeepBy)method;
     return config_get_int(j, "k_base", &g->k_base, false, where, e) &&
            config_get_int(j, "k_min", &g->k_min, false, where, e) &&
            config_get_int(j, "k_max", &g->k_max, false, where, e) &&
            config_get_real(j, "adaptive_k_temperature", &g->temperature, where, e);
+}
+
+/* "all", or the numbers of the layers that have an indexer and gates. */
+static bool read_layers(GsaConfig *g, const json_t *j, const char *where, Err *e) {
+    const json_t *list = json_object_get(j, "sparse_layers"), *layer;
+    const char *word = json_string_value(list);
+    size_t i;
+    if (!list || json_is_null(list)) return true;
+    memset(g->dense_layers, word ? 0 : 0xff, sizeof g->dense_layers);
+    if (word && !strcmp(word, "all")) return true;
+    bool ok = json_array_size(list) > 0;
+    json_array_foreach(list, i, layer) {
+        json_int_t n = json_is_integer(layer) ? json_integer_value(layer) : -1;
+        if (n < 0 || n >= GSA_MOST_LAYERS) ok = false;
+        else g->dense_layers[n / 64] &= ~(1ull << n % 64);
+    }
+    return ok || fail(e, ERR_FAIL, "%s: 'sparse_layers' is neither all nor a list of numbers of layers such as [0,2,5]",
+                      where);
+}
+
+static bool check_layers(const ModelConfig *c, const char *where, Err *e) {
+    bool all = true;
+    for (int i = 0; i < GSA_MOST_LAYERS; i++) all &= config_is_sparse_layer(c, i);
+    for (int i = c->layers; !all && i < GSA_MOST_LAYERS; i++)
+        if (config_is_sparse_layer(c, i))
+            return fail(e, ERR_FAIL, "%s: 'sparse_layers' has %d, and the model has layers 0 to %d", where, i,
+                        c->layers - 1);
+    return all || c->layers <= GSA_MOST_LAYERS ||
+           fail(e, ERR_FAIL, "%s: 'sparse_layers' must be all in a model of more than %d layers", where,
+                GSA_MOST_LAYERS);
+}
+
+static json_t *layers_json(const ModelConfig *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        if (config_is_sparse_layer(c, i)) json_array_append_new(list, json_integer(i));
+    if ((int)json_array_size(list) < c->layers) return list;
+    json_decref(list);
+    return json_string("all");
 }
 
 static bool read_gates(ModelConfig *c, const json_t *j, const char *where, Err *e) {
@@ -132,7 +183,7 @@ bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     bool ok = config_get_int32(j, "d_indexer", &g->index_dim, false, where, e) &&
               config_get_int32(j, "n_indexer_heads", &g->index_heads, false, where, e) &&
               get_word(j, "indexer_activation", index_acts, 2, &index_act, where, e) && read_keep(c, j, where, e) &&
-              read_gates(c, j, where, e) && config_get_real(j, "dense_residual_alpha", &g->dense_share, where, e) &&
+              read_layers(g, j, where, e) && read_gates(c, j, where, e) && config_get_real(j, "dense_residual_alpha", &g->dense_share, where, e) &&
               config_get_bool(j, "use_indexer_warmup", &g->warmup, where, e) &&
               config_get_int(j, "indexer_warmup_steps", &g->warmup_steps, false, where, e) &&
               get_word(j, "selection", selection_names, SELECTION_COUNT, &selection, where, e) &&
@@ -146,6 +197,7 @@ bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e) {
 
 bool gsa_check(const ModelConfig *c, const char *where, Err *e) {
     const GsaConfig *g = &c->gsa;
+    if (!check_layers(c, where, e)) return false;
     if (g->index_heads < 1 || g->index_heads > 64)
         return fail(e, ERR_FAIL, "%s: 'n_indexer_heads' is %d, it must be between 1 and 64", where, g->index_heads);
     if (g->index_dim < 1 || g->index_dim > 1024)
@@ -178,6 +230,7 @@ void gsa_write(const ModelConfig *c, json_t *j) {
                   "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "qk_norm", c->qk_norm);
     json_object_update(j, own);
     json_object_update(j, more);
+    json_object_set_new(j, "sparse_layers", layers_json(c));
     json_decref(own);
     json_decref(more);
     gsa_own_names(j);
@@ -199,13 +252,16 @@ void gsa_warn(const ModelConfig *c, const json_t *j, const char *where) {
     json_decref(known);
 }
 
-int64_t gsa_layer_parameters(const ModelConfig *c) {
+int64_t gsa_parameters(const ModelConfig *c) {
     const GsaConfig *g = &c->gsa;
     int64_t kv = (int64_t)c->kv_heads * c->head_dim,
             outputs = g->gate_a_head ? c->heads : (int64_t)c->heads * c->head_dim;
     int64_t index = c->hidden * ((int64_t)(g->index_heads + 1) * g->index_dim + g->index_heads) + 2 * g->index_heads;
-    return (g->selection == SELECTION_ALL ? 0 : index) + (g->value_gate ? kv * (c->hidden + 1) : 0) +
-           (g->output_gate ? outputs * (c->hidden + 1) : 0);
+    int64_t layer = (g->selection == SELECTION_ALL ? 0 : index) + (g->value_gate ? kv * (c->hidden + 1) : 0) +
+                    (g->output_gate ? outputs * (c->hidden + 1) : 0),
+            n = 0;
+    for (int i = 0; i < c->layers; i++) n += config_is_sparse_layer(c, i);
+    return n * layer;
 }
 
 bool config_make_sparse(ModelConfig *c, Err *e) {

@@ -31,7 +31,9 @@ void run_read_report(const Run *r, AttentionReport *layer, AttentionReport *all)
     double sum[REPORT_WORDS] = {0}, word[REPORT_WORDS];
     for (int l = 0; l < j->spec.m.config.layers; l++) {
         exec_get(&r->ring->x, j->report_stat[l], word, 0, sizeof word);
-        for (int i = 0; i < REPORT_SUMS; i++) sum[i] += word[i];
+        bool selects = word[REPORT_KEYS] > 0; /* a layer that does not has no part in means of keys */
+        for (int i = 0; i < REPORT_SUMS; i++)
+            if (selects || (i != REPORT_TOKENS && i != REPORT_SEEN)) sum[i] += word[i];
         for (int i = REPORT_SUMS; i < REPORT_WORDS; i++) sum[i] = MAX2(sum[i], word[i]);
         if (layer) layer[l] = report_of(word);
     }

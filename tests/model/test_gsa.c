@@ -158,7 +158,7 @@ TEST(a_config_of_gsa_is_written_as_it_is_read) {
     ModelConfig c = tiny(), again;
     const char *const set[] = {
         "gate_activation=silu",    "use_adaptive_k=false",      "selection=oracle", "dense_residual_alpha=0.25",
-        "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true"};
+        "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true",    "sparse_layers=[1]"};
     EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
     json_t *j = config_to_json(&c);
     EXPECT(json_object_get(j, "d_model") && !json_object_get(j, "hidden_size"));
@@ -180,10 +180,14 @@ TEST(a_config_of_gsa_that_cannot_be_is_refused_by_name) {
     expect_refused("hidden_dropout=0.5", "hidden_dropout");
     expect_refused("k_min=7", "k_min <= k_base");
     expect_refused("k_max=5", "k_min <= k_base");
-    expect_refused("adaptive_k_method=learned", "adaptive_k_method");
+    expect_refused("adaptive_k_method=learned", "gradient");
+    expect_refused("adaptive_k_method=sometimes", "variance, entropy");
     expect_refused("gate_activation=relu", "gate_activation");
     expect_refused("n_kv_heads=3", "multiple");
     expect_refused("dense_residual_alpha=2", "dense_residual_alpha");
+    expect_refused("sparse_layers=[]", "sparse_layers");
+    expect_refused("sparse_layers=some", "sparse_layers");
+    expect_refused("sparse_layers=[9]", "layers 0 to");
     expect_refused("d_modell=3", "d_model");
 }
 
@@ -277,6 +281,47 @@ TEST(a_dense_model_made_sparse_keeps_its_loss) {
         double dense = loss_of(from[i], rows, "");
         EXPECT_NEAR(loss_of(to, rows, "--selection all"), dense, 1e-5 * dense);
         EXPECT_NEAR(loss_of(to, rows, ""), dense, 1e-5 * dense);
+    }
+}
+
+/* With as many keys as there are and fresh gates in no layer, a model of which some layers were made sparse is the
+ * dense one still; only those layers have an indexer; and what it answers is what it was evaluated as. */
+TEST(some_layers_of_a_dense_model_are_made_sparse) {
+    char rows[200], to[200], line[900];
+    snprintf(rows, sizeof rows, "%s/ids.jsonl", test_tmp());
+    snprintf(to, sizeof to, "%s/some", test_tmp());
+    const char *ids = "{\"ids\": [5, 9, 31, 77, 12, 5, 60, 8, 9, 100, 42, 7, 7, 19, 3, 2, 55, 81]}\n";
+    EXPECT(file_write_all(rows, ids, (int64_t)strlen(ids), NULL));
+    static const char job[] =
+        "convert --from dense models/tally --out %s --overwrite --set sparse_layers=[%d] "
+        "--set d_indexer=8 --set k_base=%d --set k_min=%d --set k_max=%d --json";
+    ModelConfig dense, some;
+    Err e = {0};
+    EXPECT_OK(config_from_file(&dense, "models/tally", &e));
+    Ran r = snug_run(job, to, dense.layers - 1, 64, 64, 64);
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    EXPECT_OK(config_from_file(&some, to, &e));
+    int64_t index = some.hidden * (5 * 8 + 4) + 2 * 4; /* one layer's */
+    EXPECT(config_parameters(&some) == config_parameters(&dense) + index);
+    double loss = loss_of("models/tally", rows, "");
+    EXPECT_NEAR(loss_of(to, rows, ""), loss, 1e-5 * loss);
+    r = snug_run(job, to, dense.layers - 1, 4, 4, 4);
+    ran_free(&r);
+    EXPECT(fabs(loss_of(to, rows, "") - loss) > 1e-4); /* four keys a token in one layer are not all */
+    for (int i = 0; i < 3; i++) {
+        static const char *const warmup[] = {"frozen", "joint", "none"};
+        snprintf(line, sizeof line,
+                 "train --device cpu --model %s --data %s --seq 16 --micro-batch 1 --steps 4 --out %s.run "
+                 "--overwrite --indexer-warmup %s --indexer-warmup-steps 2 --json",
+                 to, rows, to, warmup[i]);
+        r = snug_run("%s", line);
+        json_t *j = json_loads(str_text(&r.out), 0, NULL);
+        double k = json_number_value(json_object_get(j, "k_mean"));
+        if (!EXPECT(r.code == 0 && k > 3 && k <= 4 && strstr(str_text(&r.out), "\"above_plan_bytes\":0")))
+            test_note("%s: %s%s", warmup[i], str_text(&r.out), str_text(&r.err));
+        json_decref(j);
+        ran_free(&r);
     }
 }
 

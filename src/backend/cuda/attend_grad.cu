@@ -251,6 +251,7 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
         if (KEYS_OWN && MASKS == BY_PLACE) begin = column_pair<int2>(q.words, 2, n, lane);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
+            if (MASKS == BY_LIST && BELOW_90) lane = thread_anew() % WARP;
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 s[m][n][c] =

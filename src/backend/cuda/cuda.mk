@@ -4,7 +4,7 @@
 #                    the path, else build/cuda-toolkit, which `make deps CUDA=1` fills where there is none
 #   CUDA_ARCHS=...   compute capabilities, "90" or "80 90"; native: that of the card that is here (90 when there is none);
 #                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
-#   make cuda-resources   fails when a kernel uses stack or spills registers
+#   make cuda-resources   fails when a kernel uses stack or spills registers; cuda-resources-80: of sparse attention on 8.0
 #
 # The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
@@ -63,12 +63,24 @@ $(B)/%.cu.o: %.cu $(CUDA_STAMP)
 	    { cat $(@:.o=.resources) >&2; rm -f $@ $(@:.o=.resources); exit 1; }
 	@grep -iE 'warning|error' $(@:.o=.resources) >&2 || true
 
-.PHONY: cuda-resources
+CUDA_SPILLS = awk '/Compiling entry function/ { kernel = $$0; gsub(/.*function .|. for .*/, "", kernel); kernels++ } \
+              /bytes stack frame/ && ($$1 || $$5 || $$9) { print FILENAME ": " kernel ": " $$0; bad++ } \
+              END { print kernels + 0 " kernels, " bad + 0 " with stack or spills"; exit bad > 0 || !kernels }'
+.PHONY: cuda-resources cuda-resources-80
 cuda-resources: $(CUDA_CU:%=$(B)/%.o)
-	@awk '/Compiling entry function/ { kernel = $$0; gsub(/.*function .|. for .*/, "", kernel); kernels++ } \
-	      /bytes stack frame/ && ($$1 || $$5 || $$9) { print FILENAME ": " kernel ": " $$0; bad++ } \
-	      END { print kernels + 0 " kernels, " bad + 0 " with stack or spills"; exit bad > 0 || !kernels }' \
-	      $(CUDA_CU:%=$(B)/%.resources)
+	@$(CUDA_SPILLS) $(CUDA_CU:%=$(B)/%.resources)
+
+# The same of the kernels of sparse attention for 8.0, where registers are short: compiled for that alone.
+CUDA_SPARSE := $(filter %/attend.cu %/attend_grad.cu %/gate.cu %/gathered.cu %/index_loss.cu %/index_scores.cu %/index_tiles.cu \
+                        %/mask.cu %/select.cu %/select_ranked.cu %/selected.cu %/selected_few.cu,$(CUDA_CU))
+-include $(CUDA_SPARSE:%=$(B)/%.resources-80.d)
+cuda-resources-80: $(CUDA_SPARSE:%=$(B)/%.resources-80)
+	@$(CUDA_SPILLS) $^
+$(B)/%.cu.resources-80: %.cu $(CUDA_STAMP)
+	@mkdir -p $(@D)
+	$(call note,NVCC,$< for 8.0)
+	$(Q)$(NVCC) -std=c++17 -O3 -Isrc -Xptxas -v -gencode arch=compute_80,code=sm_80 -MMD -MP -MF $@.d -MT $@ -cubin \
+	    -o /dev/null $< 2>$@ || { cat $@ >&2; rm -f $@; exit 1; }
 
 # bench/gpu_attend_sweep.cu: every cut of the attention kernels, checked and timed on the card that is here.
 SWEEP_CU := $(filter %/attend.cu %/attend_grad.cu %/attend_delta.cu %/attend_plain.cu,$(CUDA_CU))

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS)
 /* ---- the report ---- */
 
 template <typename T>
-__global__ void __launch_bounds__(SPARSE_THREADS)
+__global__ void __launch_bounds__(SPARSE_THREADS, BELOW_90 ? 4 : 0)
     attend_report_kernel(CudaSparse a, double *parts, const int32_t *keys, int most, int64_t each, int64_t stride) {
     extern __shared__ float memory[];
     __shared__ double part[WARP];

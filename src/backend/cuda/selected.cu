@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(THREADS, 8) attend_selected_kernel(CudaSelecte
 /* ---- backward ---- */
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BELOW_90 ? 6 : 0)
     attend_selected_dq_kernel(CudaSelected a, const T *d_o, T *d_qkv, float *deltas) {
     extern __shared__ float memory[];
     __shared__ int list[KEYS], count;
@@ -171,7 +171,7 @@ DEVICE unsigned selected_of(const int32_t *list, int most, int first, int tile) 
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BELOW_90 ? 6 : 0)
     attend_selected_dkv_kernel(CudaSelected a, const T *d_o, T *d_qkv, const float *deltas, int tile) {
     extern __shared__ float memory[];
     __shared__ unsigned mask[THREADS];

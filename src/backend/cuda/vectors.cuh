@@ -10,6 +10,12 @@
 #include "backend/cuda/numbers.cuh"
 
 #define DEVICE __device__ __forceinline__
+/* Below 9.0 ptxas spills a few registers of kernels that it finds room for there: what they get in addition. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define BELOW_90 1
+#else
+#define BELOW_90 0
+#endif
 enum { WARP = 32 };
 
 /* ---- two numbers in a word ---- */
