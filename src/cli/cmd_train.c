@@ -46,6 +46,7 @@ static bool reopen_data(Session *s, Err *e) {
 }
 
 static void count_batches(Session *s) {
+    s->host.stores_updates = setup_history_updates(&s->host.update_format, s->o);
     if (s->task) s->task->count(s);
     if (s->data)
         s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) +
@@ -257,6 +258,7 @@ static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
     if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e))
         return false;
     ro->history = s->history.open ? &s->history : NULL;
+    ro->log_updates = setup_history_updates(&ro->update_format, s->o);
     if (!run_plan_step_log(&s->step_log, &s->job, ro, e) ||
         !run_check_step_log_room(&s->step_log, &s->saving, ro, e))
         return false;
@@ -345,6 +347,8 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
         set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
         set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+        if (session->step_log.update_bytes) set_count(o, "step_log_update_bytes", session->step_log.update_bytes);
+        if (session->step_log.update_bytes) set_number(o, "step_log_update_error", session->run.update_error);
     }
     snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)r->checksum);
     json_object_set_new(o, "checksum", json_string(checksum));

@@ -319,6 +319,7 @@ const Rule rules[] = {
     {.id = OPT_DATA_WORKERS, SUPERVISED},
     {.id = OPT_AHEAD, SUPERVISED},
     {.id = OPT_STEP_LOG, SUPERVISED},
+    {.id = OPT_STEP_LOG_UPDATES, SUPERVISED},
     {.id = OPT_STEP_LOG_STRIDE, SUPERVISED},
     {.id = OPT_SAVE_BEST, SUPERVISED},
     {.id = OPT_ATTENTION, SUPERVISED},

@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "cli/setup.h"
 #include "store/identity.h"
+#include "train/stored_update.h"
 
 /* Another binary may order its sums in another way. It is read piece by piece: with its libraries linked in, it is
  * larger than many a plan. */
@@ -76,6 +77,11 @@ void setup_history_folder(char *to, size_t size, const Options *o) {
         snprintf(to, size, "%s", given);
     else
         snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
+}
+
+bool setup_history_updates(Format *f, const Options *o) {
+    *f = FMT_F32;
+    return opt_given(o, OPT_STEP_LOG) && stored_format(f, opt_text(o, OPT_STEP_LOG_UPDATES));
 }
 
 bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,

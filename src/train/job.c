@@ -4,6 +4,7 @@
 #include "base/stop.h"
 #include "base/units.h"
 #include "obs/sampler.h"
+#include "train/stored_update.h"
 #include "weights/weights.h"
 
 /* ---- the passes over a batch ---- */
@@ -221,6 +222,14 @@ static PlanChoices choices_of(const JobSpec *s) {
                          .estimate = s->estimate};
 }
 
+static int64_t updates_bytes(const Program *p, Format f) {
+    StoredUpdate layout;
+    stored_lay_out(&layout, p, f);
+    int64_t bytes = stored_host_bytes(&layout);
+    stored_free(&layout);
+    return bytes;
+}
+
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
     *j = (Job){.spec = *spec,
                .ring = r,
@@ -240,6 +249,9 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
         ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading,
                              host->batches);
         if (host->vectors) ring_add_host(r, "vectors", "as long as what is trained", host->vectors);
+        if (host->stores_updates)
+            ring_add_host(r, "updates", "the weights before an update, and it, for the step log",
+                          updates_bytes(&r->p, host->update_format));
         ring_add_host(r, "batches", "rows side by side, some filled ahead", host->batches);
         bool sampled = spec->train && m->kind == MACHINE_CUDA;
         ring_add_host(r, "sampler", "a thread that reads the GPU's sensors", sampled ? SAMPLER_STACK_BYTES : 0);

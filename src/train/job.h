@@ -99,6 +99,8 @@ struct JobSpec {
 typedef struct HostBytes {
     int64_t data, tokenizer, batches;
     int64_t vectors; /* as long as the model, beside it: what unlearning carries */
+    bool stores_updates; /* in a step log, in that format */
+    Format update_format;
     int64_t reading; /* taken besides `data` while it is read, and given back before the pools are taken */
 } HostBytes;
 

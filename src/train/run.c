@@ -86,6 +86,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     }
     if (!stop_check(e) || !run_start_weights(r, e) || !ring_settle(r->ring, e)) return false;
     if (!start_state(r, e) || (o->judge && !o->judge->open(o->judge->user, r, e))) return false;
+    run_log_open(r);
     if (o->warm && !run_warm(r, e)) return false;
     if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
@@ -99,6 +100,7 @@ void run_close(Run *r) {
     feed_close(r->feed);
     if (r->ring->x.b) exec_close(&r->ring->x);
     trainer_state_free(&r->state);
+    stored_free(&r->stored);
     arena_free(&r->arena);
 }
 
