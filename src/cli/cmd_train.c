@@ -46,7 +46,7 @@ static bool reopen_data(Session *s, Err *e) {
 }
 
 static void count_batches(Session *s) {
-    s->host.stores_updates = setup_history_updates(&s->host.update_format, s->o);
+    if (s->data) setup_history_host(&s->host, s->o, s->global_batch);
     if (s->task) s->task->count(s);
     if (s->data)
         s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) +
@@ -347,6 +347,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
         set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
         set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+        set_number(o, "step_log_seconds", session->run.log.seconds);
         if (session->step_log.update_bytes) set_count(o, "step_log_update_bytes", session->step_log.update_bytes);
         if (session->step_log.update_bytes) set_number(o, "step_log_update_error", session->run.update_error);
     }

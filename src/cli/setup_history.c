@@ -84,6 +84,15 @@ bool setup_history_updates(Format *f, const Options *o) {
     return opt_given(o, OPT_STEP_LOG) && stored_format(f, opt_text(o, OPT_STEP_LOG_UPDATES));
 }
 
+void setup_history_host(HostBytes *h, const Options *o, int64_t global_batch) {
+    const char *copying = opt_text(o, OPT_STEP_LOG_STATES);
+    h->logged_samples = opt_given(o, OPT_STEP_LOG) ? global_batch : 0;
+    h->stores_updates = setup_history_updates(&h->update_format, o);
+    h->state_copying = !strcmp(copying, "copied")   ? STATES_COPIED
+                       : !strcmp(copying, "direct") ? STATES_DIRECT
+                                                    : STATES_AUTO;
+}
+
 bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
                    const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e) {
     char folder[1024];

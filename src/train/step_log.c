@@ -2,13 +2,12 @@
  *
  * The light log: the rate, the samples and the key of every update, and the state every so many of them. Steps are
  * replayable bit for bit, so that this is enough for every state and every update between. */
-#include <math.h>
 #include <stdio.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "store/folder.h"
+#include "obs/sensors.h"
 #include "train/run.h"
 #include "weights/weights.h"
 
@@ -76,10 +75,11 @@ void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOp
 
 /* ---- lines ---- */
 
-void run_log_open(Run *r) {
-    if (!r->o.history || !r->o.log_updates) return;
-    stored_lay_out(&r->stored, &r->ring->p, r->o.update_format);
-    stored_begin(&r->stored, &r->ring->x);
+bool run_log_open(Run *r, Err *e) {
+    if (!r->o.history) return true;
+    if (r->o.log_updates) stored_lay_out(&r->stored, &r->ring->p, r->o.update_format);
+    if (r->o.log_updates) stored_begin(&r->stored, &r->ring->x);
+    return log_writer_open(r, e);
 }
 
 static bool writes_state_after(const Run *r, int64_t step) {
@@ -87,49 +87,6 @@ static bool writes_state_after(const Run *r, int64_t step) {
 }
 
 bool run_logs_state_after(const Run *r, int64_t step) { return r->stored.image || writes_state_after(r, step); }
-
-static bool write_step(Run *r, const char *root, void *what, Err *e) {
-    (void)root;
-    return history_add_step(r->o.history, what, e);
-}
-
-static bool write_update(Run *r, const char *root, void *what, Err *e) {
-    const HistoryUpdate *u = what;
-    char path[1200];
-    (void)root;
-    return history_update_path(path, sizeof path, r->o.history->folder, u->step, e) &&
-           stored_write(&r->stored, path, e) && history_add_update(r->o.history, u, e);
-}
-
-static bool log_update(Run *r, int64_t step, Err *e) {
-    if (!r->stored.image) return true;
-    HistoryUpdate u = stored_take(&r->stored, &r->ring->x, step);
-    r->update_error = fmax(r->update_error, u.error);
-    return run_sync_device(r, e) && run_until_written(r, write_update, &u, e);
-}
-
-static bool write_state_files(Run *r, const char *folder, Err *e) {
-    char file[1200];
-    snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
-    return weights_save(&r->ring->x, job_trained_role(r->job), folder, e) &&
-           weights_save_optimizer(&r->ring->x, file, e) && run_sync_device(r, e);
-}
-
-static bool write_state(Run *r, const char *root, void *unused, Err *e) {
-    char path[1024];
-    FolderOut f;
-    (void)root;
-    (void)unused;
-    if (!history_state_path(path, sizeof path, r->o.history->folder, r->step, e) || !folder_remove(path, e) ||
-        !folder_begin(&f, path, e))
-        return false;
-    if (!write_state_files(r, f.temporary, e)) {
-        folder_abort(&f);
-        return false;
-    }
-    HistoryState s = {r->step, weights_digest(&r->ring->x, job_trained_role(r->job))};
-    return folder_commit(&f, e) && history_add_state(r->o.history, s, e);
-}
 
 /* The order of an epoch is a function of the seed: it may be asked for while a feed fills batches. */
 bool run_log_step(Run *r, const Update *u, Err *e) {
@@ -145,8 +102,11 @@ bool run_log_step(Run *r, const Update *u, Err *e) {
                      .sample = r->rows.member};
     s.n = MIN2(r->o.global_batch, dataset_rows(r->data) - u->at.row);
     for (int64_t i = 0; i < s.n; i++) r->rows.member[i] = dataset_row_at(r->data, u->at.epoch, u->at.row + i);
-    if (!run_until_written(r, write_step, &s, e) || !log_update(r, u->step, e)) return false;
-    return !writes_state_after(r, r->step) || run_until_written(r, write_state, NULL, e);
+    double began = sensors_seconds();
+    bool ok = log_writer_step(r, &s, e) && (!r->stored.image || log_writer_update(r, u->step, e)) &&
+              (!writes_state_after(r, r->step) || log_writer_state(r, e));
+    r->log.seconds += sensors_seconds() - began;
+    return ok;
 }
 
 static bool write_end(Run *r, const char *root, void *checksum, Err *e) {
@@ -157,6 +117,7 @@ static bool write_end(Run *r, const char *root, void *checksum, Err *e) {
 bool run_log_end(Run *r, Err *e) {
     if (!r->o.history) return true;
     uint64_t checksum = weights_digest(&r->ring->x, job_trained_role(r->job));
+    if (!log_writer_drain(r, e)) return false;
     if (!run_until_written(r, write_end, &checksum, e)) return false;
     log_line("step log: %s bytes in %s, %s a step without its checkpoints", units_count(r->o.history->bytes).s,
              r->o.history->folder, units_bytes(r->o.history->bytes / MAX2(r->step, 1)).s);

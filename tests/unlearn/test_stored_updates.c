@@ -184,6 +184,44 @@ TEST(stored_updates_without_room_are_refused_before_anything_is_written) {
     ran_free(&r);
 }
 
+/* ---- the thread that writes ---- */
+
+static void expect_same_folders(const char *a, const char *b) {
+    char **name, from[800], to[800];
+    int64_t n = 0;
+    if (!EXPECT(file_list(a, &name, &n, NULL))) return;
+    for (int64_t i = 0; i < n; i++) {
+        snprintf(from, sizeof from, "%s/%s", a, name[i]);
+        snprintf(to, sizeof to, "%s/%s", b, name[i]);
+        if (file_is_dir(from)) expect_same_folders(from, to);
+        else if (!EXPECT(same_files(from, to))) test_note("    %s", from);
+        mem_free(name[i]);
+    }
+    mem_free(name);
+    EXPECT(n > 0);
+}
+
+TEST(a_log_written_beside_the_steps_is_the_one_written_at_once_byte_for_byte) {
+    static const char *const kinds[] = {"--micro-batch 2", "--mode lora --lora-rank 4 --lora-dropout 0.1",
+                                        "--precision bf16 --master fp32 --moments 8bit"};
+    if (!make_job()) return;
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        char flags[400], direct[600], copied[600];
+        snprintf(direct, sizeof direct, "%s", test_path("direct"));
+        snprintf(copied, sizeof copied, "%s", test_path("copied"));
+        const char *folder[] = {direct, copied};
+        for (int k = 0; k < 2; k++) {
+            snprintf(flags, sizeof flags, "%s --steps 9 --step-log-stride 2 --step-log-updates bf16 --step-log-states %s %s",
+                     folder[k], k ? "copied" : "direct", kinds[i]);
+            json_t *j = train(flags);
+            if (j) EXPECT(number(j, "step_log_seconds") > 0 && number(j, "allocations_after_first_step") == 0);
+            json_decref(j);
+        }
+        expect_same_folders(direct, copied);
+        expect_same_folders(copied, direct);
+    }
+}
+
 /* Lines and files behind the checkpoint go; those before stay, and what follows is as if nothing had happened. */
 TEST(a_resumed_run_goes_on_storing_updates) {
     if (!make_job()) return;
