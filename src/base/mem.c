@@ -19,6 +19,7 @@
 enum { CHUNK_BYTES = DEBUG ? 0 : 256 * 1024 };
 
 static atomic_llong requests;
+static _Thread_local bool uncounted;
 static MemHandler *exhausted;
 
 /* The allocator's habits, made predictable. It would give every thread a heap of its own (64 MiB of addresses
@@ -34,6 +35,12 @@ void mem_open(void) {
 
 void mem_on_exhausted(MemHandler *handler) { exhausted = handler; }
 
+static void count_request(void) {
+    if (!uncounted) atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
+}
+
+void mem_count_no_more(void) { uncounted = true; }
+
 static void *check_got(void *p, int64_t bytes) {
     if (p) return p;
     if (exhausted) exhausted(bytes);
@@ -42,7 +49,7 @@ static void *check_got(void *p, int64_t bytes) {
 
 void *mem_alloc(int64_t bytes) {
     CHECK(bytes >= 0);
-    atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
+    count_request();
     return check_got(fault_here(FAULT_ALLOC, "heap") ? NULL : calloc(1, bytes ? (size_t)bytes : 1), bytes);
 }
 
@@ -57,7 +64,7 @@ void *mem_alloc_wide(int64_t bytes) {
 
 void *mem_resize(void *p, int64_t bytes) {
     CHECK(bytes >= 0);
-    atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
+    count_request();
     return check_got(fault_here(FAULT_ALLOC, "heap") ? NULL : realloc(p, bytes ? (size_t)bytes : 1), bytes);
 }
 
@@ -119,7 +126,7 @@ void arena_free(Arena *a) {
 static ArenaChunk *chunk_new(Arena *a, int64_t bytes) {
     int64_t size = MAX2(bytes, CHUNK_BYTES);
     void *raw = NULL;
-    atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed);
+    count_request();
     if (fault_here(FAULT_ALLOC, a->name) || posix_memalign(&raw, 64, sizeof(ArenaChunk) + (size_t)size)) raw = NULL;
     ArenaChunk *c = check_got(raw, size);
     *c = (ArenaChunk){.next = a->head, .size = size};

@@ -43,6 +43,7 @@ typedef struct MemStats {
     int64_t requests; /* calls that asked for memory since the process began */
 } MemStats;
 MemStats mem_stats(void);
+void mem_count_no_more(void); /* this thread's: it works beside what is counted */
 
 /* Gives pages that the heap no longer uses back to the system. */
 void mem_trim(void);

@@ -47,6 +47,7 @@ static bool reopen_data(Session *s, Err *e) {
 }
 
 static void count_batches(Session *s) {
+    if (s->data) setup_history_host(&s->host, s->o, s->global_batch);
     if (s->task) s->task->count(s);
     if (s->data)
         s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) +
@@ -255,6 +256,7 @@ static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
     if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e))
         return false;
     ro->history = s->history.open ? &s->history : NULL;
+    ro->log_updates = setup_history_updates(&ro->update_format, s->o);
     if (!run_plan_step_log(&s->step_log, &s->job, ro, e) ||
         !run_check_step_log_room(&s->step_log, &s->saving, ro, e))
         return false;
@@ -329,6 +331,9 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         json_set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
         json_set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
         json_set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+        json_set_number(o, "step_log_seconds", session->run.log.seconds);
+        if (session->step_log.update_bytes) json_set_count(o, "step_log_update_bytes", session->step_log.update_bytes);
+        if (session->step_log.update_bytes) json_set_number(o, "step_log_update_error", session->run.update_error);
     }
     json_set_hex(o, "checksum", r->checksum);
     json_set_count(o, "stopped_by", r->stopped_by);

@@ -286,6 +286,7 @@ static bool vector_bytes(void *user, const UnlearnRun *r, int64_t *bytes, Err *e
 
 /* From here on the slots hold the end of the run, and no replay knows where it stands. */
 static bool load_end(Removal *m, Err *e) {
+    m->run.replay.moved = false;
     m->run.replay.astray = true;
     m->run.replay.has_theta = m->run.replay.has_gradients = false;
     return unlearn_run_load_result(&m->run, e);
@@ -309,7 +310,7 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
     m->oracle_error = m->random_error = NAN;
     if (oracle && !retrain(m, e)) return false;
     if (oracle) params_get(&r->params, x, PARAMS_THETA, m->v);
-    if (!load_end(m, e)) return false;
+    if ((r->moved || oracle) && !load_end(m, e)) return false;
     if (oracle) compare(m, replay_theta(r), w->n);
     for (int i = 0; i < m->n_requests; i++) {
         clean_cover(w, &m->how, &m->request[i], i, m->sum, m->v);
@@ -356,6 +357,7 @@ static json_t *clean_json(const Removal *m) {
     set_number(o, "oracle_error", m->oracle_error);
     set_number(o, "random_error", m->random_error);
     set_count(o, "passes", m->run.replay.passes);
+    set_count(o, "updates_read", m->run.replay.updates_read);
     set_number(o, "request_seconds", seconds);
     return o;
 }

@@ -92,6 +92,8 @@ json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *
                           const Machine *machine, Err *e);
 /* --step-log: its folder; "auto" is in --out. */
 void setup_history_folder(char *to, size_t size, const Options *o);
+bool setup_history_updates(Format *f, const Options *o); /* its updates are stored, in that format */
+void setup_history_host(HostBytes *h, const Options *o, int64_t global_batch); /* of host memory, what it takes */
 /* Looks at it for a run that resumes at that step (0: begins). Without --step-log l stays all zero. */
 bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
                    const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e);

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "cli/setup.h"
 #include "store/identity.h"
+#include "train/stored_update.h"
 
 /* Another binary may order its sums in another way. It is read piece by piece: with its libraries linked in, it is
  * larger than many a plan. */
@@ -71,6 +72,20 @@ void setup_history_folder(char *to, size_t size, const Options *o) {
         snprintf(to, size, "%s", given);
     else
         snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
+}
+
+bool setup_history_updates(Format *f, const Options *o) {
+    *f = FMT_F32;
+    return opt_given(o, OPT_STEP_LOG) && stored_format(f, opt_text(o, OPT_STEP_LOG_UPDATES));
+}
+
+void setup_history_host(HostBytes *h, const Options *o, int64_t global_batch) {
+    const char *copying = opt_text(o, OPT_STEP_LOG_STATES);
+    h->logged_samples = opt_given(o, OPT_STEP_LOG) ? global_batch : 0;
+    h->stores_updates = setup_history_updates(&h->update_format, o);
+    h->state_copying = !strcmp(copying, "copied")   ? STATES_COPIED
+                       : !strcmp(copying, "direct") ? STATES_DIRECT
+                                                    : STATES_AUTO;
 }
 
 bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,

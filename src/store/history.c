@@ -18,6 +18,11 @@ bool history_state_path(char *out, size_t size, const char *folder, int64_t step
     return n < (int)size || fail(e, ERR_FAIL, "%s: the path is too long", folder);
 }
 
+bool history_update_path(char *out, size_t size, const char *folder, int64_t step, Err *e) {
+    int n = snprintf(out, size, "%s/update-%" PRId64 ".safetensors", folder, step);
+    return n < (int)size || fail(e, ERR_FAIL, "%s: the path is too long", folder);
+}
+
 /* ---- looking ---- */
 
 /* Bytes and chain of the log as it stood after so many updates. */
@@ -96,7 +101,9 @@ static bool put_header(HistoryLog *l, Err *e) {
     return put_line(l, e) && file_flush(l->fd, l->path, e);
 }
 
-static bool is_of_log(const char *name) { return str_starts(name, "state-") || !strcmp(name, "steps.jsonl"); }
+static bool is_of_log(const char *name) {
+    return str_starts(name, "state-") || str_starts(name, "update-") || !strcmp(name, "steps.jsonl");
+}
 
 bool history_begin(HistoryLog *l, Err *e) {
     if (!file_make_dirs(l->folder, e)) return false;
@@ -128,6 +135,14 @@ static bool put_state(HistoryLog *l, const char *kind, HistoryState s, Err *e) {
 
 bool history_add_state(HistoryLog *l, HistoryState s, Err *e) { return put_state(l, "checkpoint", s, e); }
 bool history_add_end(HistoryLog *l, HistoryState s, Err *e) { return put_state(l, "end", s, e); }
+
+bool history_add_update(HistoryLog *l, const HistoryUpdate *u, Err *e) {
+    str_clear(&l->line);
+    str_addf(&l->line,
+             "{\"update\":%" PRId64 ",\"format\":\"%s\",\"norm\":%.9g,\"error\":%.6g,\"checksum\":\"%016" PRIx64 "\"",
+             u->step, u->format, u->norm, u->error, u->checksum);
+    return put_line(l, e);
+}
 
 bool history_flush(HistoryLog *l, Err *e) { return file_flush(l->fd, l->path, e); }
 

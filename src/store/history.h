@@ -4,6 +4,7 @@
  * A folder with steps.jsonl, lines under a hash chain (chain.h):
  *     {"snug_step_log":2,"stride":50,"threads":2,"job":{"lr":"0.01","binary":"9f..",...}}         what fixes the bits
  *     {"step":12,"epoch":0,"row":96,"lr":0.01,"key":"5e..","samples":[7,31]}                       update 12, from 0
+ *     {"update":12,"format":"bf16","norm":0.19,"error":0.0017,"checksum":"5a.."}     update-12.safetensors holds u[12]
  *     {"checkpoint":50,"checksum":"88.."}                    state-50/ holds the weights after 50 updates, and the
  * optimizer's
  *     {"end":120,"checksum":"31.."}                          the run ended after 120 updates with these weights
@@ -34,6 +35,13 @@ typedef struct HistoryState { /* weights that are known after so many updates */
     uint64_t checksum;
 } HistoryState;
 
+typedef struct HistoryUpdate { /* u of that update in a file of its own, behind its line */
+    int64_t step;
+    char format[8];
+    double norm, error; /* |u|; |u - what is stored| / |u| */
+    uint64_t checksum;
+} HistoryUpdate;
+
 /* ---- reading ---- */
 
 typedef struct History {
@@ -46,6 +54,8 @@ typedef struct History {
     int64_t n_samples, samples_capacity;
     HistoryState *state; /* checkpoints, ascending */
     int64_t n_states, states_capacity;
+    HistoryUpdate *update; /* ascending */
+    int64_t n_updates, updates_capacity;
     bool ended;
     uint64_t checksum; /* at the end */
     int64_t bytes;     /* of the lines */
@@ -59,6 +69,8 @@ void history_free(History *h); /* all zero is fine */
 bool history_check_job(const History *h, const json_t *job, Err *e);
 /* The newest checkpoint at or before that many updates; NULL: the start of the run is nearest. */
 const HistoryState *history_state_before(const History *h, int64_t step);
+const HistoryUpdate *history_update_of(const History *h, int64_t step); /* NULL: its u was not stored */
+bool history_update_path(char *out, size_t size, const char *folder, int64_t step, Err *e);
 bool history_state_path(char *out, size_t size, const char *folder, int64_t step, Err *e);
 
 /* ---- writing ---- */
@@ -86,9 +98,10 @@ bool history_begin(HistoryLog *l, Err *e); /* the first write */
 bool history_add_step(HistoryLog *l, const HistoryStep *s, Err *e);
 /* After the folder of history_state_path stands. */
 bool history_add_state(HistoryLog *l, HistoryState s, Err *e);
+bool history_add_update(HistoryLog *l, const HistoryUpdate *u, Err *e); /* after its file stands */
 bool history_add_end(HistoryLog *l, HistoryState s, Err *e); /* flushed to disk */
 bool history_flush(HistoryLog *l, Err *e);
 void history_close(HistoryLog *l);           /* all zero is fine */
-int64_t history_line_bytes(int64_t samples); /* of a step at most */
+int64_t history_line_bytes(int64_t samples); /* of a step at most, or of an update */
 
 #endif

@@ -62,6 +62,21 @@ static bool take_state(History *h, const json_t *line, const char *kind, Err *e)
     return true;
 }
 
+static bool take_update(History *h, const json_t *line, Err *e) {
+    HistoryUpdate u = {.norm = json_number_value(json_object_get(line, "norm")),
+                       .error = json_number_value(json_object_get(line, "error"))};
+    const char *format = json_string_value(json_object_get(line, "format"));
+    if (!get_int(line, "update", &u.step, e) || !get_hex(line, "checksum", &u.checksum, e)) return false;
+    if (!format || strlen(format) >= sizeof u.format) return fail(e, ERR_FAIL, "has no \"format\"");
+    snprintf(u.format, sizeof u.format, "%s", format);
+    bool again = h->n_updates && h->update[h->n_updates - 1].step == u.step;
+    if (u.step != h->n_steps - 1 || again || h->ended)
+        return fail(e, ERR_FAIL, "is update %" PRId64 " and stands elsewhere", u.step);
+    h->update = mem_grow(h->update, &h->updates_capacity, h->n_updates + 1, sizeof *h->update);
+    h->update[h->n_updates++] = u;
+    return true;
+}
+
 static bool take_header(History *h, const json_t *line, Err *e) {
     json_t *job = json_object_get(line, "job");
     if (json_integer_value(json_object_get(line, "snug_step_log")) != 2 || !json_is_object(job))
@@ -77,6 +92,7 @@ static bool take_line(History *h, const char *text, int64_t bytes, Err *e) {
     if (ok)
         ok = !h->job                               ? take_header(h, line, e)
              : json_object_get(line, "step")       ? take_step(h, line, e)
+             : json_object_get(line, "update")     ? take_update(h, line, e)
              : json_object_get(line, "checkpoint") ? take_state(h, line, "checkpoint", e)
                                                    : take_state(h, line, "end", e);
     json_decref(line);
@@ -116,6 +132,7 @@ void history_free(History *h) {
     mem_free(h->step);
     mem_free(h->sample);
     mem_free(h->state);
+    mem_free(h->update);
     *h = (History){0};
 }
 
@@ -132,6 +149,16 @@ bool history_check_job(const History *h, const json_t *job, Err *e) {
         }
     }
     return true;
+}
+
+const HistoryUpdate *history_update_of(const History *h, int64_t step) {
+    int64_t low = 0, high = h->n_updates;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (h->update[middle].step < step) low = middle + 1;
+        else high = middle;
+    }
+    return low < h->n_updates && h->update[low].step == step ? &h->update[low] : NULL;
 }
 
 const HistoryState *history_state_before(const History *h, int64_t step) {

@@ -4,6 +4,7 @@
 #include "base/stop.h"
 #include "base/units.h"
 #include "obs/sampler.h"
+#include "train/log_writer.h"
 #include "weights/weights.h"
 
 /* ---- the passes over a batch ---- */
@@ -232,6 +233,29 @@ static PlanChoices choices_of(const JobSpec *s) {
                          .estimate = s->estimate};
 }
 
+static int64_t updates_bytes(const Program *p, Format f) {
+    StoredUpdate layout;
+    stored_lay_out(&layout, p, f);
+    int64_t bytes = stored_host_bytes(&layout);
+    stored_free(&layout);
+    return bytes;
+}
+
+/* Unless it is asked for, a state is copied where the device has memory of its own and a copy is a small part of the
+ * host's. */
+static void add_log_bytes(Job *j, const HostBytes *host, const Machine *m) {
+    enum { SMALL_PART = 4 };
+    const Program *p = &j->ring->p;
+    int64_t state = state_copy_bytes(p, job_trained_role(j));
+    bool small = m->kind != MACHINE_CPU && state <= m->free_bytes[POOL_HOST] / SMALL_PART;
+    j->copies_states = host->state_copying == STATES_COPIED || (host->state_copying == STATES_AUTO && small);
+    ring_add_host(j->ring, "step log", "what waits to be written, and a thread",
+                  log_writer_bytes(host->logged_samples) + (j->copies_states ? state : 0));
+    if (host->stores_updates)
+        ring_add_host(j->ring, "updates", "the weights before an update, and it, for the step log",
+                      updates_bytes(p, host->update_format));
+}
+
 bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const HostBytes *host, Err *e) {
     *j = (Job){.spec = *spec,
                .ring = r,
@@ -251,6 +275,7 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
         ring_add_host_before(r, "reading", "rows before they are tokens, above the pools", host->reading,
                              host->batches);
         if (host->vectors) ring_add_host(r, "vectors", "as long as what is trained", host->vectors);
+        if (host->logged_samples) add_log_bytes(j, host, m);
         ring_add_host(r, "batches", "rows side by side, some filled ahead", host->batches);
         bool sampled = spec->train && m->kind == MACHINE_CUDA;
         ring_add_host(r, "sampler", "a thread that reads the GPU's sensors", sampled ? SAMPLER_STACK_BYTES : 0);

@@ -100,10 +100,17 @@ struct JobSpec {
     bool no_sweep;         /* the head's forward and gradient are not fused; only to compare */
 };
 
+/* States of a step log: copied, and written while the run goes on, or written at once. */
+typedef enum StateCopying { STATES_AUTO, STATES_COPIED, STATES_DIRECT } StateCopying;
+
 /* Bytes of host memory that a run takes beside the ring's own, known before it. */
 typedef struct HostBytes {
     int64_t data, tokenizer, batches;
     int64_t vectors; /* as long as the model, beside it: what unlearning carries */
+    int64_t logged_samples; /* of an update; above 0: the run has a step log */
+    bool stores_updates;    /* in it, in that format */
+    Format update_format;
+    StateCopying state_copying;
     int64_t reading; /* taken besides `data` while it is read, and given back before the pools are taken */
 } HostBytes;
 
@@ -124,6 +131,7 @@ struct Job {
     int init, micro, update, evaluate; /* phases; -1: absent */
     /* what is played instead of micro and update in the first warmup_steps updates */
     int warmup, warmup_update;
+    bool copies_states;                /* of a step log; in the plan */
     int noise;                         /* the gradient's norm behind the first micro-batch */
     int report;                        /* ModelOut.report over a batch */
     const Tid *report_stat;            /* a layer each: of the report; spec.report: of the evaluation; NULL: none */

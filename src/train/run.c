@@ -86,6 +86,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     }
     if (!stop_check(e) || !run_start_weights(r, e) || !ring_settle(r->ring, e)) return false;
     if (!start_state(r, e) || (o->judge && !o->judge->open(o->judge->user, r, e))) return false;
+    if (!run_log_open(r, e)) return false;
     if (o->warm && !run_warm(r, e)) return false;
     if (o->trim_every) exec_find_idle(&r->ring->x, job->micro);
     growth_init(&r->growth, o->growth_alarm_bytes, 3);
@@ -97,8 +98,10 @@ void run_close(Run *r) {
     sampler_close(&r->sampler);
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
+    log_writer_close(r);
     if (r->ring->x.b) exec_close(&r->ring->x);
     trainer_state_free(&r->state);
+    stored_free(&r->stored);
     arena_free(&r->arena);
 }
 
@@ -255,6 +258,11 @@ static bool log_step(Run *r, double loss, double norm, double lr, Err *e) {
     return run_write_metrics(r, "train", fields, COUNT_OF(fields) - left_out, e) && log_noise(r, e);
 }
 
+static bool log_waiting(Run *r, Err *e) {
+    const Metric field = METRIC_REAL("seconds", r->log.seconds);
+    return !r->o.history || run_write_metrics(r, "step_log", &field, 1, e);
+}
+
 /* How busy the machine was since the last line. What is not known has no field. */
 static bool log_system(Run *r, Err *e) {
     SampleMeans s = sampler_take(&r->sampler);
@@ -331,7 +339,7 @@ static bool after_step(Run *r, RunResult *out, const Update *u, Err *e) {
     progress_show(&r->progress, &(ProgressFacts){loss, u->norm, u->lr, r->state.scaling.skipped}, log_now);
     if (r->progress.steps_here == 3 && r->o.total_steps > 10)
         log_line("at this pace the whole job takes %s", units_seconds(progress_job_seconds(&r->progress)).s);
-    if (log_now && !(log_step(r, loss, u->norm, u->lr, e) && log_system(r, e))) return false;
+    if (log_now && !(log_step(r, loss, u->norm, u->lr, e) && log_waiting(r, e) && log_system(r, e))) return false;
     if (log_now) tell(r, loss);
     const RunSource *source = r->o.source;
     if (source && source->logged && !source->logged(source->user, r, u, e)) return false;

@@ -15,6 +15,7 @@
 #include "store/history.h"
 #include "store/trainer_state.h"
 #include "train/job.h"
+#include "train/log_writer.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
 
@@ -66,6 +67,8 @@ typedef struct RunOptions {
     const char *out;            /* its path */
     JobStatus *status;          /* keeps; told at logged steps what the run does. NULL: nobody listens */
     HistoryLog *history;        /* keeps; the step log, looked at. NULL: none */
+    bool log_updates;           /* with u of every update in files beside it */
+    Format update_format;
     const char *spare_dir;      /* for what cannot be written to out; NULL: the run waits until it can */
     const char *base_name;     /* for adapter_config.json */
     const char *config_yaml;   /* text, saved as config.yaml */
@@ -168,6 +171,9 @@ struct Run {
     Sampler sampler;
     Growth growth;
     GradientNoise noise;        /* of the updates here */
+    StoredUpdate stored;        /* the last update, for the step log; image NULL: none is stored */
+    LogWriter log;
+    double update_error;        /* of stored updates so far: the largest */
     int64_t step;               /* updates done */
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */
@@ -240,15 +246,24 @@ typedef struct StepLogPlan {
     int64_t line_bytes;  /* of an update, at most */
     int64_t state_bytes; /* of a checkpoint: what is trained and the optimizer's state */
     int64_t states;      /* checkpoints to come */
+    int64_t update_bytes; /* of a stored update; 0: none is */
     int64_t disk_bytes;  /* all of it */
 } StepLogPlan;
 bool run_plan_step_log(StepLogPlan *p, const Job *j, const RunOptions *o, Err *e);
 /* ERR_BUDGET with the missing bytes; saving: what the run's own folder takes of the same disk. */
 bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const RunOptions *o, Err *e);
 void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o);
-bool run_logs_state_after(const Run *r, int64_t step); /* the log gets a checkpoint then */
+bool run_log_open(Run *r, Err *e); /* the weights that the first update begins with are there */
+bool run_logs_state_after(const Run *r, int64_t step); /* the log looks at the state then */
 bool run_log_step(Run *r, const Update *u, Err *e);    /* an update that is done, and the checkpoint behind it */
 bool run_log_end(Run *r, Err *e);
+/* log_writer.c: what a step hands over to be written beside the next ones. Nothing without a step log. */
+bool log_writer_open(Run *r, Err *e);
+void log_writer_close(Run *r); /* what was handed over is written first */
+bool log_writer_step(Run *r, const HistoryStep *s, Err *e);
+bool log_writer_update(Run *r, int64_t step, Err *e);
+bool log_writer_state(Run *r, Err *e);
+bool log_writer_drain(Run *r, Err *e); /* all of it is written */
 
 /* spike.c */
 SpikeLimits spike_limits(const SpikeState *s, const SpikeRule *rule); /* of the next update */

@@ -41,24 +41,48 @@ static void copy_block(void *context, const ParamsBlock *b) {
 
 void carry_keep_theta(Carry *c) { params_read(c->p, c->x, PARAMS_THETA, copy_block, c); }
 
+static void take_away(Carry *c, int64_t tile, float *v, const float *u, int64_t n) {
+    if (c->fresh) memset(v, 0, sizeof *v * (size_t)n);
+    vec_block_step(v, u, 1, 1, n);
+    vec_block_sums(&c->of_tile[tile], v, u, n);
+}
+
 static void remove_block(void *context, const ParamsBlock *b) {
     Carry *c = context;
-    float u[PARAMS_BLOCK], *v = v_of(c, b);
+    float u[PARAMS_BLOCK];
     vec_block_decode(u, copy_of(c, b), b->format, b->n);
     for (int64_t i = 0; i < b->n; i++) u[i] = b->value[i] - u[i];
-    if (c->fresh) memset(v, 0, sizeof *v * (size_t)b->n);
-    vec_block_step(v, u, 1, 1, b->n);
-    vec_block_sums(&c->of_tile[b->tile], v, u, b->n);
+    take_away(c, b->tile, v_of(c, b), u, b->n);
+}
+
+static void end_removal(Carry *c, double *moved, double *norm) {
+    VecSums s = sum_tiles(c, 0, c->p->n_tiles);
+    *moved = sqrt(s.gg);
+    *norm = sqrt(s.vv);
+    c->fresh = false;
 }
 
 void carry_remove(Carry *c, double *moved, double *norm) {
     CHECK(!c->waiting);
     begin_sums(c);
     params_read(c->p, c->x, PARAMS_THETA, remove_block, c);
-    VecSums s = sum_tiles(c, 0, c->p->n_tiles);
-    *moved = sqrt(s.gg);
-    *norm = sqrt(s.vv);
-    c->fresh = false;
+    end_removal(c, moved, norm);
+}
+
+/* Tiles of both are as long. In blocks, so that sums have the same order as above. */
+static void remove_stored(void *context, int tensor, int64_t tile, int64_t at, const float *u, int64_t n) {
+    Carry *c = context;
+    const ParamTensor *k = &c->p->tensor[tensor];
+    for (int64_t from = 0; from < n; from += PARAMS_BLOCK)
+        take_away(c, k->first_tile + tile, c->v + k->first + at + from, u + from, MIN2(PARAMS_BLOCK, n - from));
+}
+
+bool carry_remove_stored(Carry *c, StoredSource *s, double *moved, double *norm, Err *e) {
+    CHECK(!c->waiting && s->layout.n == c->p->n_tensors);
+    begin_sums(c);
+    if (!stored_read(s, c->p->team, remove_stored, c, e)) return false;
+    end_removal(c, moved, norm);
+    return true;
 }
 
 /* ---- an update that is passed through ---- */

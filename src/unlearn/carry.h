@@ -6,6 +6,7 @@
 #ifndef UNLEARN_CARRY_H
 #define UNLEARN_CARRY_H
 
+#include "train/stored_update.h"
 #include "unlearn/params.h"
 
 typedef struct CarryStep { /* v <- v - lr ((decay + damping) v + times g); lr times the tensor's own */
@@ -31,6 +32,9 @@ void carry_close(Carry *c); /* all zero is fine */
 void carry_keep_theta(Carry *c);
 /* v -= theta - the theta that was kept. Gives the norm of that difference, and of v. */
 void carry_remove(Carry *c, double *moved, double *norm);
+
+/* The same of an update as the log holds it: v -= u. */
+bool carry_remove_stored(Carry *c, StoredSource *s, double *moved, double *norm, Err *e);
 
 /* The gradient passes by: v takes the step that waits, and g . v is given. */
 double carry_meet(Carry *c);

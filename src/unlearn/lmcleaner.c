@@ -23,7 +23,7 @@ int clean_vectors(const CleanOptions *o, double momentum, int requests) {
 bool clean_looks_at_theta(const CleanOptions *o, double momentum) {
     const PropagateOptions *p = &o->propagate;
     bool differences = p->hessian == HESSIAN_EXACT || p->hessian == HESSIAN_GAUSS_NEWTON || o->gamma_iterations;
-    return differences || momentum > 0 || (p->mode == PROPAGATE_STEPS && !propagate_streams(p, momentum));
+    return differences || momentum > 0;
 }
 
 /* ---- the correction ---- */

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "obs/sensors.h"
+#include "train/stored_update.h"
 
-enum { BLOCK = PARAMS_BLOCK, TILE = 1 << 14 }; /* numbers: decoded at a time; of a thread at a time */
+enum { BLOCK = PARAMS_BLOCK, TILE = STORED_TILE }; /* numbers: decoded at a time; of a thread at a time */
 
 static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
     for (int64_t i = 0; i < p->n_s; i++) {

@@ -39,7 +39,7 @@ enum { PARAMS_BLOCK = 1 << 11 }; /* numbers at most: with v and what is kept bes
 typedef struct ParamsBlock {
     const ParamTensor *k;
     int64_t at, n;  /* its numbers, within the tensor */
-    int64_t tile;   /* of a fixed number of numbers: sums by tile do not depend on threads */
+    int64_t tile;   /* of STORED_TILE numbers of a tensor: sums by tile do not depend on threads */
     float *value;   /* [n] */
     char *raw;      /* the same as stored */
     Format format;  /* in which they are */

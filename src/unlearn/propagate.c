@@ -72,7 +72,7 @@ static bool remove_step(Carried *c, Err *e) {
     WalkRate rate;
     int64_t n = c->w->n;
     double added;
-    if (!c->change) {
+    if (c->w->remove) {
         if (!c->w->remove(c->w->user, c->v, c->fresh, &added, &c->norm, e)) return false;
         c->out->added_norm += added;
         c->fresh = false;

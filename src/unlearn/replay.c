@@ -220,6 +220,7 @@ bool replay_seek(Replay *r, int64_t step, Err *e) {
     const HistoryState *s = history_state_before(r->h, step);
     int64_t from = s ? s->step : 0;
     double verdict[VERDICT_WORDS];
+    r->moved |= r->astray || r->step != step;
     if (r->astray || r->step > step || r->step < from) {
         r->has_gradients = r->has_theta = r->astray = false;
         if (!(s ? load_state(r, s, e) : load_start(r, e))) return false;
@@ -253,7 +254,14 @@ bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
 
 /* ---- as a walk ---- */
 
-static bool walk_seek(void *user, int64_t step, Err *e) { return replay_seek(user, step, e); }
+/* What is looked at next may stand in the log, and then no weights are needed. */
+static bool walk_seek(void *user, int64_t step, Err *e) {
+    (void)e;
+    ((Replay *)user)->walk_step = step;
+    return true;
+}
+
+static bool catch_up(Replay *r, Err *e) { return replay_seek(r, r->walk_step, e); }
 
 static void make_theta(Replay *r) {
     if (!r->theta) r->theta = vec_new(r->params.n);
@@ -273,6 +281,7 @@ const float *replay_theta(Replay *r) {
 static bool walk_gradient(void *user, float *g, WalkRows rows, const float *along, double h, Err *e) {
     Replay *r = user;
     Exec *x = &r->run->ring->x;
+    if (!catch_up(r, e)) return false;
     if (along) keep_theta(r);
     if (along) params_put_shifted(&r->params, x, r->theta, along, h);
     bool ok = play_micros(r, rows, NULL, e) && exec_sync(x, e);
@@ -286,6 +295,7 @@ static bool walk_gradient(void *user, float *g, WalkRows rows, const float *alon
 static bool walk_gauss_newton(void *user, float *out, WalkRows rows, const float *along, double h, Err *e) {
     Replay *r = user;
     Exec *x = &r->run->ring->x;
+    if (!catch_up(r, e)) return false;
     keep_theta(r);
     r->has_gradients = false;
     bool ok = play_micros(r, rows, &(Direction){along, h}, e) && exec_sync(x, e);
@@ -310,11 +320,13 @@ static void subtract_from(Replay *r, float *to, const float *after) {
 static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e) {
     Replay *r = user;
     Exec *x = &r->run->ring->x;
-    double verdict[VERDICT_WORDS], lr = r->h->step[r->step].lr;
-    bool wrote = !r->h->step[r->step].overflowed;
+    double verdict[VERDICT_WORDS], lr = r->h->step[r->walk_step].lr;
+    bool wrote = !r->h->step[r->walk_step].overflowed;
+    if (!catch_up(r, e)) return false;
     if (u) params_get(&r->params, x, PARAMS_THETA, u);
     if (dm) params_get(&r->params, x, PARAMS_MOMENT, dm);
     if (!play_update(r, verdict, e)) return false;
+    r->walk_step = r->step;
     double unscale = r->run->job->unscale ? 1 / r->h->step[r->step - 1].scale : 1;
     *rate = (WalkRate){.lr = wrote ? lr : 0, .scale = verdict[VERDICT_SCALE] / unscale};
     if (u) {
@@ -383,7 +395,7 @@ static bool pass_update(Replay *r, Carry *c, double dot, const WalkFisher *how, 
 static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
     Replay *r = user;
     Carry *c = carry_of(r, v);
-    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    if (!catch_up(r, e) || (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e))) return false;
     if (!await_device(r, e)) return false;
     double dot = meet_gradient(r, c);
     if (!exec_sync(&r->run->ring->x, e)) return false;
@@ -391,12 +403,22 @@ static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *r
     return pass_update(r, c, dot, how, rate, norm, e);
 }
 
-static bool walk_remove(void *user, float *v, bool fresh, double *added, double *norm, Err *e) {
-    Replay *r = user;
-    Carry *c = carry_of(r, v);
+static bool remove_stored(Replay *r, Carry *c, const HistoryUpdate *known, double *added, double *norm, Err *e) {
+    StoredSource from;
+    double began = sensors_seconds();
+    if (!stored_open(&from, &r->run->ring->p, r->h->folder, known, e)) return false;
+    bool ok = carry_remove_stored(c, &from, added, norm, e);
+    stored_close(&from);
+    r->spent.vectors += sensors_seconds() - began;
+    r->updates_read++;
+    r->walk_step++;
+    return ok;
+}
+
+static bool remove_replayed(Replay *r, Carry *c, double *added, double *norm, Err *e) {
     WalkRate rate;
+    if (!catch_up(r, e)) return false;
     double began = sensors_seconds(), busy = r->spent.vectors;
-    c->fresh = fresh;
     carry_keep_theta(c);
     note_pass(r, began, busy);
     if (!walk_advance(r, NULL, NULL, &rate, e)) return false;
@@ -405,6 +427,14 @@ static bool walk_remove(void *user, float *v, bool fresh, double *added, double 
     carry_remove(c, added, norm);
     note_pass(r, began, busy);
     return exec_sync(&r->run->ring->x, e);
+}
+
+static bool walk_remove(void *user, float *v, bool fresh, double *added, double *norm, Err *e) {
+    Replay *r = user;
+    Carry *c = carry_of(r, v);
+    const HistoryUpdate *known = history_update_of(r->h, r->walk_step);
+    c->fresh = fresh;
+    return known ? remove_stored(r, c, known, added, norm, e) : remove_replayed(r, c, added, norm, e);
 }
 
 double replay_add(Replay *r, const float *change) {
@@ -416,13 +446,15 @@ double replay_add(Replay *r, const float *change) {
 
 static double walk_norm(void *user) {
     Replay *r = user;
+    Err e = {0};
+    if (!catch_up(r, &e)) return NAN; /* who asks for a gradient next is told why */
     keep_theta(r);
     return vec_norm(r->team, r->theta, r->params.n);
 }
 
 static double walk_lr(void *user) {
     const Replay *r = user;
-    return r->h->step[r->step].lr;
+    return r->h->step[r->walk_step].lr;
 }
 
 Walk replay_walk(Replay *r) {

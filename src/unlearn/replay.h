@@ -18,7 +18,10 @@ typedef struct Replay {
     const History *h; /* keeps */
     Threads *team;    /* owns; for arithmetic on vectors */
     Params params;
-    int64_t step;        /* theta[step] stands in the slots */
+    int64_t step;         /* theta[step] stands in the slots */
+    int64_t walk_step;    /* where the walk stands: the slots follow when something looks at them */
+    bool moved;           /* the slots were written since that was last false */
+    int64_t updates_read; /* of removed updates, those that stood in the log */
     bool has_gradients;  /* of all rows of that update, at theta[step] */
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     GaussNewton gauss_newton;

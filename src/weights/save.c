@@ -147,12 +147,12 @@ static uint64_t mix(uint64_t sum, uint64_t word) {
     return sum ^ sum >> 29;
 }
 
-static void digest_block(void *context, int64_t block, int worker) {
-    Digest *d = context;
-    const char *from = d->data + block * DIGEST_BLOCK;
-    int64_t bytes = MIN2(DIGEST_BLOCK, d->bytes - block * DIGEST_BLOCK), whole = bytes / 32 * 32;
+uint64_t weights_digest_mix(uint64_t sum, uint64_t of_block) { return mix(sum, of_block); }
+
+uint64_t weights_digest_block(const void *data, int64_t bytes) {
+    const char *from = data;
+    int64_t whole = bytes / 32 * 32;
     uint64_t lane[4] = {1, 2, 3, 4}, word[4] = {0};
-    (void)worker;
     for (int64_t i = 0; i < whole; i += 32) {
         memcpy(word, from + i, sizeof word);
         for (int k = 0; k < 4; k++) lane[k] = mix(lane[k], word[k]);
@@ -160,7 +160,14 @@ static void digest_block(void *context, int64_t block, int worker) {
     memset(word, 0, sizeof word);
     memcpy(word, from + whole, (size_t)(bytes - whole));
     for (int k = 0; k < 4; k++) lane[k] = mix(lane[k], word[k]);
-    d->of_block[block] = mix(mix(lane[0], lane[1]), mix(lane[2], lane[3]));
+    return mix(mix(lane[0], lane[1]), mix(lane[2], lane[3]));
+}
+
+static void digest_block(void *context, int64_t block, int worker) {
+    Digest *d = context;
+    (void)worker;
+    d->of_block[block] = weights_digest_block(d->data + block * DIGEST_BLOCK,
+                                              MIN2(DIGEST_BLOCK, d->bytes - block * DIGEST_BLOCK));
 }
 
 static void digest_piece(void *context, void *piece, int64_t at, int64_t bytes) {

@@ -2,6 +2,7 @@
 #ifndef WEIGHTS_WEIGHTS_H
 #define WEIGHTS_WEIGHTS_H
 
+#include "base/threads.h"
 #include "exec/exec.h"
 #include "model/model.h"
 #include "store/safetensors.h"
@@ -52,6 +53,14 @@ bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err 
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
 uint64_t weights_digest(Exec *x, Role role);   /* the same purpose, made by all threads: for states of a step log */
+
+/* Its parts: of up to a few ten thousand bytes, and one after the other. */
+uint64_t weights_digest_block(const void *data, int64_t bytes);
+uint64_t weights_digest_mix(uint64_t sum, uint64_t of_block);
+
+/* For moving that many bytes: gives a team (threads_close), or NULL where one thread is enough, or there are no more.
+ * What reads or hashes gigabytes waits for one processor otherwise. */
+Threads *weights_team(int64_t bytes);
 
 /* base + scale * B A into a new folder, some rows at a time. */
 bool weights_merge(const char *model_folder, const char *adapter_folder, const char *out_folder, int threads, Err *e);

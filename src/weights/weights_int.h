@@ -26,10 +26,6 @@ static inline bool weights_in_optimizer(const Tensor *t) {
     return !t->base && (t->role == ROLE_MOMENT || t->role == ROLE_MASTER);
 }
 
-/* For moving that many bytes: gives a team (threads_close), or NULL where one thread is enough, or there are no more.
- * What reads or hashes gigabytes waits for one processor otherwise. */
-Threads *weights_team(int64_t bytes);
-
 typedef struct Source {
     const StSet *s;    /* keeps */
     const StTensor *f;
