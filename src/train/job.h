@@ -146,6 +146,7 @@ int64_t job_rows(const JobSpec *s);
  * many, accum with it. */
 static inline int64_t job_micro_samples(const JobSpec *s) { return s->micro_batch * MAX2(s->row_samples, 1); }
 int64_t job_samples(const JobSpec *s);
+int64_t job_sample_tokens(const JobSpec *s); /* of a row that a sample would have of its own */
 void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind);
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */

@@ -230,6 +230,9 @@ TEST(shared_prompts_train_what_repeated_ones_train) {
             double alone = metric(name[0], keys[k][0], keys[k][1]);
             EXPECT_NEAR(metric(name[1], keys[k][0], keys[k][1]), alone, 1e-5 * fabs(alone) + 1e-7);
         }
+        Ran again = snug_run("grpo --config %s/%s/config.yaml --out %s/again --dry-run", test_tmp(), name[1], test_tmp());
+        if (!EXPECT(again.code == 0)) test_note("%s", str_text(&again.err)); /* its length is that of an answer's own row */
+        ran_free(&again);
         EXPECT(metric(name[1], "grpo", "num_tokens") < 0.8 * metric(name[0], "grpo", "num_tokens"));
     }
 }
