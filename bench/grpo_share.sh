@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# grpo_share.sh SNUG [UPDATES] - training on answers that share their prompt, beside answers that repeat it, on the CPU: the
-# same rollout trained on UPDATES times (--num-iterations), so that training is most of it. Two settings: the demo's, and a
-# long prompt with short answers. Processor time (user + sys) of whole runs, less that of a run of one update: others may be
-# using the machine. A line each in bench/results/cpu-grpo-share.jsonl.
+# grpo_share.sh SNUG [UPDATES] - training on answers that share their prompt, beside answers that repeat it, on the CPU:
+# the same rollout trained on UPDATES times (--num-iterations), so that training is most of it. Two settings: the
+# demo's, and a long prompt with short answers. Processor time (user + sys) of whole runs, less that of a run of one update:
+# others may be using the machine. A line each in bench/results/cpu-grpo-share.jsonl.
 set -eu
 snug=$1 updates=${2:-6}
 . "$(dirname "$0")/record.sh"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 "$snug" problems --n 400 --roles none --out "$work/problems.jsonl" 2> /dev/null
 for i in 1 2 3 4 5 6 7 8; do
-    echo "Read the problem twice, write down each number, say which step comes next, and check the sum before you go on."
+    echo "Read the problem twice, write down each number, say which step comes next, and check the sum before you go."
 done > "$work/long.txt"
 
 run() { # updates, flags...: the last line, then its processor seconds
     local n=$1; shift
     TIMEFORMAT='%U %S'
-    { time "$snug" grpo --config recipes/grpo-demo.yaml --data "$work/problems.jsonl" --eval-samples 0 --sample-steps 0 \
-        --steps "$n" --num-iterations "$updates" --lr 1e-6 --threads 2 --save false --out "$work/run" --overwrite --json "$@" \
-        > "$work/last.json" 2> /dev/null; } 2> "$work/time"
+    { time "$snug" grpo --config recipes/grpo-demo.yaml --data "$work/problems.jsonl" --eval-samples 0 \
+        --sample-steps 0 --steps "$n" --num-iterations "$updates" --lr 1e-6 --threads 2 --save false \
+        --out "$work/run" --overwrite --json "$@" > "$work/last.json" 2> /dev/null; } 2> "$work/time"
     tail -n 1 "$work/last.json"
     awk '{print $1 + $2}' "$work/time"
 }

@@ -36,7 +36,9 @@ double job_micro_steps(const JobSpec *s) {
     return plays / (double)u->updates;
 }
 
-int64_t job_samples(const JobSpec *s) { return job_rows(s) * MAX2(s->row_samples, 1); }
+int64_t job_samples(const JobSpec *s) {
+    return job_rows(s) * MAX2(s->row_samples, 1);
+}
 
 /* The last shared token is repeated in front of each sample, whose own last is left out. */
 int64_t job_sample_tokens(const JobSpec *s) {

@@ -78,7 +78,7 @@ struct JobSpec {
     bool whole_updates;    /* an update is written as a whole or not at all: none inside backward */
     bool gradient_noise;   /* the norm of the first micro-batch's gradient is measured, where an update has several */
     int64_t seq, micro_batch; /* of rows */
-    int64_t row_samples;   /* of a task that lays several into a row (Task.lay_out); 0, 1: --micro-batch counts rows */
+    int64_t row_samples;   /* of a task that lays several into a row (Task.lay_out); 0, 1: one */
     int64_t shared_tokens; /* at the beginning of a row, which all its samples have in front of them */
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
