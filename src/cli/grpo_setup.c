@@ -288,7 +288,8 @@ static bool share_prompts(GrpoSetup *g, const JobSpec *s, const Options *o, Mach
     const char *why = layout_forbids(&g->spec, &s->m.config, b->steps <= b->accum, kind);
     g->spec.share_prompts = !why && !opt_is(o, OPT_SHARE_PROMPTS, "off");
     return !why || !opt_is(o, OPT_SHARE_PROMPTS, "on") ||
-           fail(e, ERR_USAGE, "--share-prompts on: %s. Leave it at auto: each answer's row repeats its prompt then", why);
+           fail(e, ERR_USAGE,
+                "--share-prompts on: %s. Leave it at auto: each answer's row repeats its prompt then", why);
 }
 
 bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Options *o, MachineKind kind, Err *e) {

@@ -14,7 +14,7 @@ typedef struct GrpoSetup {
     GrpoSpec spec;
     GrpoTask task; /* of the spec; the job keeps it */
     Batches batches;
-    Layouts layouts; /* owns */
+    Layouts layouts;                 /* owns */
     ModelFiles evaluator, reference; /* where their weights are */
     Items items, held_out;           /* owns */
     Words evaluator_words;           /* owns; no tokenizer: it has the policy's */
@@ -48,8 +48,8 @@ typedef struct RewardSetup { /* stays where it is while the set is used */
 } RewardSetup;
 bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e); /* gives: mem_free(r->command) */
 
-/* Before the planner decides: what lies in rows, how many updates have, and who attends. Refuses prompts that are to be
- * shared where they cannot be. */
+/* Before the planner decides: what lies in rows, how many updates have, and who attends. Refuses prompts that are
+ * to be shared where they cannot be. */
 bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Options *o, MachineKind kind, Err *e);
 /* What a run takes of the host beside its ring. */
 HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy);

@@ -132,13 +132,14 @@ static void add_shared(Str *text, json_t *root, const PlanCase *c) {
     const JobSpec *s = &c->job.spec;
     const GrpoSpec *g = &c->grpo.spec;
     int64_t tokens = s->micro_batch * s->seq, alone = job_micro_samples(s) * (g->prompt_tokens + g->answer_tokens);
-    json_object_set_new(root, "shared_prompts",
-                        json_pack("{s:I, s:I, s:I}", "answers_a_row", (json_int_t)MAX2(s->row_samples, 1),
-                                  "micro_step_tokens", (json_int_t)tokens, "micro_step_tokens_without",
-                                  (json_int_t)alone));
+    json_object_set_new(
+        root, "shared_prompts",
+        json_pack("{s:I, s:I, s:I}", "answers_a_row", (json_int_t)MAX2(s->row_samples, 1), "micro_step_tokens",
+                  (json_int_t)tokens, "micro_step_tokens_without", (json_int_t)alone));
     if (s->row_samples <= 1) return;
     str_addf(text, "prompts are shared: %lld answers a row, %s tokens a micro-step of %lld answers, %s without\n",
-             (long long)s->row_samples, units_count(tokens).s, (long long)job_micro_samples(s), units_count(alone).s);
+             (long long)s->row_samples, units_count(tokens).s, (long long)job_micro_samples(s),
+             units_count(alone).s);
 }
 
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c) {

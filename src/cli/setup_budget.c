@@ -208,8 +208,8 @@ void setup_record_taken(Options *o, Taken *t, const JobSpec *s) {
         options_settle(o, OPT_LORA_RANK, t->text[0], "--allow");
         options_settle(o, OPT_LORA_ALPHA, t->text[1], "--allow");
     }
-    if (s->seq != opt_int(o, OPT_SEQ)) {
-        snprintf(t->text[2], sizeof t->text[2], "%lld", (long long)s->seq);
+    if (job_sample_tokens(s) != opt_int(o, OPT_SEQ)) {
+        snprintf(t->text[2], sizeof t->text[2], "%lld", (long long)job_sample_tokens(s));
         options_settle(o, OPT_SEQ, t->text[2], "--allow");
     }
 }

@@ -7,8 +7,8 @@
 
 enum { MOST_ROUNDS = 100 };
 
-/* A row's draw: the key of its completion, the number of its token; the head has applied the temperature. Places without
- * a label draw nothing. */
+/* A row's draw: the key of its completion, the number of its token; the head has applied the temperature. Places
+ * without a label draw nothing. */
 static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
     const Batch *b = &g->batch.b;
     const RolloutRows *l = &g->rows;
@@ -74,7 +74,8 @@ static bool verify(GrpoRun *g, Run *r, const Ask *ask, int64_t members, int64_t 
     return true;
 }
 
-/* Answers those that differ on and, where they are to settle among themselves, looks at them again until none differs. */
+/* Answers those that differ on and, where they are to settle among themselves, looks at them again until none
+ * differs. */
 static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, bool settle, Err *e) {
     while (n) {
         int64_t members = n;
@@ -88,9 +89,9 @@ static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, bool settle, Err
     return true;
 }
 
-/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. Few passes
- * over few rows settle most; what differs after that is judged by the rows of the update alone, or two layouts that draw
- * two tokens would take turns for ever. */
+/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. Few
+ * passes over few rows settle most; what differs after that is judged by the rows of the update alone, or two
+ * layouts that draw two tokens would take turns for ever. */
 bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
     const Batches *b = &g->o.batches;
     int64_t updates = MAX2(b->updates / b->spec.iterations, 1), n = 1;

@@ -14,10 +14,13 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 
 const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups, MachineKind kind) {
     if (kind != MACHINE_CPU) return "there is no kernel for shared prompts on a GPU yet";
-    if (!model_family(policy)->shares_prefix) return "this family of models selects the keys of one sequence a row";
+    if (!model_family(policy)->shares_prefix)
+        return "this family of models selects the keys of one sequence a row";
     if (s->reference_kind == REFERENCE_MODEL && !model_family(&s->reference.config)->shares_prefix)
         return "the reference is of a family that selects the keys of one sequence a row";
-    return whole_groups ? NULL : "an update trains on a part of each group's answers (--steps-per-generation above --accum)";
+    return whole_groups
+               ? NULL
+               : "an update trains on a part of each group's answers (--steps-per-generation above --accum)";
 }
 
 int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch, MachineKind kind) {
@@ -35,18 +38,20 @@ void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind ki
         if (g->layouts->answers[i] == n) s->rows = &g->layouts->rows[i];
 }
 
-/* How many rows an update's answers fill is known when they are there. The search takes any number from a quarter of
- * the most to all to be equally likely, so that it leaves little padding to be computed. The times of its answer are
- * for completions of --max-tokens, or of --expected-completion on average, packed; each border between packed rows cuts a
- * group, whose prompt is then in both. */
+/* How many rows an update's answers fill is known when they are there. The search takes any number from a quarter
+ * of the most to all to be equally likely, so that it leaves little padding to be computed. The times of its
+ * answer are for completions of --max-tokens, or of --expected-completion on average, packed; each border between
+ * packed rows cuts a group, whose prompt is then in both. */
 static void expect_rows(UpdateRows *u, const GrpoSpec *s, int64_t answers, int64_t n) {
     double answer = (double)s->answer_tokens, expected = (double)(answers * grpo_expected_tokens(s)), full;
     double prompt = (double)(s->prompt_tokens - (n > 1)), groups = (double)answers / (double)s->group;
     *u = (UpdateRows){.samples = answers, .most = answers / n};
     u->count = MEM_NEW(int64_t, u->most + 1);
     for (int64_t r = MAX2(u->most / 4, 1); r <= u->most; r++) u->count[r] = 1, u->updates++;
-    if (n > 1) full = ((groups - 1) * prompt + expected) / ((double)n * answer);
-    else full = ((double)answers * prompt + expected) / (prompt + answer);
+    if (n > 1)
+        full = ((groups - 1) * prompt + expected) / ((double)n * answer);
+    else
+        full = ((double)answers * prompt + expected) / (prompt + answer);
     u->expected = (int64_t)MIN2(ceil(full / 0.95), (double)u->most);
     u->mean_rows = (double)u->expected;
     double prompts = n == 1 ? (double)answers : u->expected == u->most ? u->mean_rows : groups + u->mean_rows - 1;

@@ -4,13 +4,14 @@
  *
  *     [prompt without its last token][last token, answer 1][last token, answer 2] ... [last token, answer n]
  *
- * The prompt's last token begins every answer: its hidden state predicts the answer's first token, and a place has one
- * label. An answer's own last token predicts nothing and is left out, so a row is prompt - 1 + n * answer tokens long.
- * An answer's tokens see those in front of them in their own answer, and the prompt (op_attend's prefix); positions go
- * on from the prompt's. So each hidden state is what it is in a row of its own, and the prompt's is computed once.
+ * The prompt's last token begins every answer: its hidden state predicts the answer's first token, and a place has
+ * one label. An answer's own last token predicts nothing and is left out, so a row is prompt - 1 + n * answer
+ * tokens long. An answer's tokens see those in front of them in their own answer, and the prompt (op_attend's
+ * prefix); positions go on from the prompt's. So each hidden state is what it is in a row of its own, and the
+ * prompt's is computed once.
  *
- * n is the largest number that divides the group and the micro-batch, both in answers. Rows that are packed hold what
- * fits (rollout.h): a group of shorter answers takes fewer rows, and rows are shared with other groups. */
+ * n is the largest number that divides the group and the micro-batch, both in answers. Rows that are packed hold
+ * what fits (rollout.h): a group of shorter answers takes fewer rows, and rows are shared with other groups. */
 #ifndef GRPO_LAYOUT_H
 #define GRPO_LAYOUT_H
 

@@ -36,7 +36,8 @@ typedef struct GrpoSpec {
     bool reference_may_move, evaluator_may_move; /* nobody has said where their weights are */
     ReferenceKind reference_kind;
     ModelSpec reference; /* REFERENCE_MODEL */
-    bool share_prompts;  /* answers of a group share a row and the prompt in front of them (layout.h), where the device can */
+    bool share_prompts;  /* answers of a group share a row and the prompt in front of them (layout.h), where the
+                            device can */
     int64_t group;       /* answers to a prompt */
     int64_t prompt_tokens;
     int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */
@@ -70,7 +71,8 @@ typedef struct GrpoRing {
     Tid verify_drawn;    /* (N) */
     /* inputs (N) of a micro-step beside the job's own; old, ref: NONE where there is none */
     Tid sampled, old, ref, advantage;
-    Tid prefix;  /* (N, 2): what a token sees in front of its answer, as rollout.h lays it; NONE: rows are not shared */
+    Tid prefix;  /* (N, 2): what a token sees in front of its answer, as rollout.h lays it; NONE: rows are not
+                    shared */
     Tid scored;  /* 1 for a token of an answer, else 0 */
     Tid facts;   /* (POLICY_FACTS): statistic of an update */
     Tid entropy; /* (1): the same, summed over the tokens of answers and divided by the job's divisor */

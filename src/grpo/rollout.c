@@ -100,8 +100,8 @@ void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most, bool shares) {
     for (int i = 0; i < COUNT_OF(lists); i++) *lists[i] = ARENA_NEW(a, int64_t, most);
 }
 
-/* An insertion sort, as there are some hundreds of them: the longest first, or, where prompts are shared, as they were
- * asked, a group's answers side by side. */
+/* An insertion sort, as there are some hundreds of them: the longest first, or, where prompts are shared, as they
+ * were asked, a group's answers side by side. */
 static int64_t sort_members(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n) {
     int64_t *sorted = l->sorted, kept = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -175,8 +175,10 @@ static void pack_shared(RolloutRows *l, const Rollout *r, int64_t kept, int64_t 
 void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq) {
     int64_t kept = sort_members(l, r, member, n);
     l->rows = 0;
-    if (l->shares) pack_shared(l, r, kept, seq);
-    else pack_alone(l, r, kept, seq);
+    if (l->shares)
+        pack_shared(l, r, kept, seq);
+    else
+        pack_alone(l, r, kept, seq);
     l->first[l->rows] = kept;
 }
 
@@ -191,8 +193,10 @@ int64_t rollout_batch_bytes(int64_t rows, int64_t seq, bool shares) {
     return batch_bytes(rows, seq) + (shares ? 28 : 20) * rows * seq;
 }
 
-/* Tokens [t, upto) of a completion, from that place of the row on. The token at t is predicted at the one before it. */
-static void put_tokens(RolloutBatch *b, int64_t at, const Completion *c, int64_t t, int64_t upto, int64_t doc, float weight) {
+/* Tokens [t, upto) of a completion, from that place of the row on. The token at t is predicted at the one before
+ * it. */
+static void put_tokens(RolloutBatch *b, int64_t at, const Completion *c, int64_t t, int64_t upto, int64_t doc,
+                       float weight) {
     for (b->b.tokens += upto - t; t < upto; t++, at++) {
         int64_t next = t + 1 - c->n_prompt; /* of the answer's tokens */
         bool scored = next >= 0 && t + 1 < c->n;
@@ -211,8 +215,8 @@ static void put_tokens(RolloutBatch *b, int64_t at, const Completion *c, int64_t
 }
 
 /* Gives where the row goes on. fresh: its prompt does not stand there yet. */
-static int64_t put_completion(RolloutBatch *b, int64_t row, const RolloutRows *l, int64_t i, const Completion *c, bool fresh,
-                              float weight) {
+static int64_t put_completion(RolloutBatch *b, int64_t row, const RolloutRows *l, int64_t i, const Completion *c,
+                              bool fresh, float weight) {
     int64_t at = row * b->b.seq, prompt = l->prompt[i], from = l->from[i], own = c->n_prompt - 1;
     if (!l->shares) {
         put_tokens(b, at + prompt, c, 0, c->n, prompt, weight);

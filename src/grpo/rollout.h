@@ -47,8 +47,8 @@ bool rollout_from_json(Rollout *r, const json_t *from, Err *e);
 
 /* ---- rows: several completions side by side ---- */
 
-/* Each is a document of its own, or, where prompts are shared, one prompt stands in front of its answers (layout.h). The
- * token at place from + k of its row predicts the answer's token k. */
+/* Each is a document of its own, or, where prompts are shared, one prompt stands in front of its answers
+ * (layout.h). The token at place from + k of its row predicts the answer's token k. */
 typedef struct RolloutRows {
     bool shares;
     int64_t *member; /* [n]: completions in the order they lie in */
@@ -60,15 +60,16 @@ typedef struct RolloutRows {
 } RolloutRows;
 
 void rollout_rows_init(RolloutRows *l, Arena *a, int64_t most, bool shares);
-/* Lays these completions into rows of seq tokens; those that failed are left out. Each alone: the longest first. Shared:
- * group by group, so that of whole groups at most answers / n rows are filled, n being the answers that a row of seq
- * tokens holds at their longest, a divisor of the group: a row holds n answers, or the rest of its first group. */
+/* Lays these completions into rows of seq tokens; those that failed are left out. Each alone: the longest first.
+ * Shared: group by group, so that of whole groups at most answers / n rows are filled, n being the answers that a
+ * row of seq tokens holds at their longest, a divisor of the group: a row holds n answers, or the rest of its
+ * first group. */
 void rollout_rows_pack(RolloutRows *l, const Rollout *r, const int64_t *member, int64_t n, int64_t seq);
 
 typedef struct RolloutBatch { /* one micro-batch */
     Batch b;
     float *sampled, *old, *ref, *advantage, *scored; /* (rows, seq) */
-    int32_t *prefix; /* (rows, seq, 2): op_attend's; NULL: no prompt is shared */
+    int32_t *prefix;                                 /* (rows, seq, 2): op_attend's; NULL: no prompt is shared */
 } RolloutBatch;
 
 void rollout_batch_init(RolloutBatch *b, Arena *a, int64_t rows, int64_t seq, bool shares);

@@ -99,7 +99,9 @@ static void put_rows(GrpoRun *g, Run *r, Tid to, const float *numbers) {
 
 static void put_prefix(GrpoRun *g, Run *r) {
     Tid to = grpo_ring(g->job)->prefix;
-    if (to) exec_put(&r->ring->x, to, g->batch.prefix, 0, g->batch.b.rows * g->batch.b.seq * 2 * (int64_t)sizeof(int32_t));
+    if (to)
+        exec_put(&r->ring->x, to, g->batch.prefix, 0,
+                 g->batch.b.rows * g->batch.b.seq * 2 * (int64_t)sizeof(int32_t));
 }
 
 void grpo_put_rows(GrpoRun *g, Run *r) {

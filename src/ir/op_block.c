@@ -150,7 +150,9 @@ Tid op_attend(Program *p, Tid qkv, Tid doc_begin, Tid prefix, AttrHeads attr) {
     Tid o = prog_tensor(p, "attended", ROLE_ACTIVATION, prog_t(p, qkv)->format, 2,
                         DIMS(n, (int64_t)attr.heads * attr.head_dim));
     Tid lse = prog_tensor(p, "attend_lse", ROLE_ACTIVATION, FMT_F32, 2, DIMS(n, attr.heads));
-    prog_emit(p, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, doc_begin, prefix}, .out = {o, lse}}, .attr.heads = attr});
+    prog_emit(p, (Step){.op = OP_ATTEND,
+                        .attend = {.in = {qkv, doc_begin, prefix}, .out = {o, lse}},
+                        .attr.heads = attr});
     return o;
 }
 

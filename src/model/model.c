@@ -137,7 +137,8 @@ static const Tid *report_of(Program *p, const ModelConfig *c) {
 
 void model_hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out) {
     *out = (ModelOut){.tap_layer = out->tap_layer};
-    CHECK_MSG(!in->prefix || (m->family->shares_prefix && !in->cache && !in->report), "%s: no prefix is known", m->family->name);
+    CHECK_MSG(!in->prefix || (m->family->shares_prefix && !in->cache && !in->report), "%s: no prefix is known",
+              m->family->name);
     if (in->report) out->report = report_of(p, &m->spec.config);
     m->family->hidden(p, m, in, out);
     p->layer = -1;

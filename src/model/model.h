@@ -43,8 +43,8 @@ typedef struct ModelInput {
     Tid ids, positions, doc_begin;
     Tid id_order;    /* tokens sorted by id: only where the embedding is trained */
     AttendBy attend; /* other than ATTEND_OWN: every row is one document */
-    /* (rows*seq, 2): tokens in front of its document that a token sees too (op_attend); NONE: none, or the family does
-     * not know them (ModelFamily.shares_prefix) */
+    /* (rows*seq, 2): tokens in front of its document that a token sees too (op_attend); NONE: none, or the family
+     * does not know them (ModelFamily.shares_prefix) */
     Tid prefix;
     int64_t prefix_tokens, document_tokens; /* of a row, as it is planned: how long they are at most */
     bool direct;     /* products read quantised weights as they are stored: rows*seq <= linear_direct_rows */
@@ -87,7 +87,7 @@ struct ModelFamily {
     AttrFill (*start)(const ModelConfig *c, const char *file_name);
     uint32_t (*present)(const ModelConfig *c); /* projections that it has, as bits; NULL: all */
     bool (*has_warmup)(const ModelConfig *c); /* a stage of training before the usual one; NULL: never */
-    bool shares_prefix;             /* documents of a row may have tokens in front of them in common (ModelInput.prefix) */
+    bool shares_prefix; /* documents of a row may have tokens in front of them in common (ModelInput.prefix) */
     bool reports;                   /* training asks for ModelOut.report at logged steps */
 };
 

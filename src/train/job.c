@@ -37,7 +37,14 @@ double job_micro_steps(const JobSpec *s) {
     return plays / (double)u->updates;
 }
 
-int64_t job_samples(const JobSpec *s) { return job_rows(s) * MAX2(s->row_samples, 1); }
+int64_t job_samples(const JobSpec *s) {
+    return job_rows(s) * MAX2(s->row_samples, 1);
+}
+
+/* The last shared token is repeated in front of each sample, whose own last is left out. */
+int64_t job_sample_tokens(const JobSpec *s) {
+    return s->row_samples > 1 ? s->shared_tokens + (s->seq - s->shared_tokens) / s->row_samples + 1 : s->seq;
+}
 
 void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind) {
     int64_t all = job_samples(s);
@@ -176,7 +183,7 @@ static bool check_spec(const JobSpec *s, Err *e) {
     const ModelConfig *c = &s->m.config;
     if (c->layers > JOB_LAYERS)
         return fail(e, ERR_USAGE, "%s: %d layers, at most %d are planned", c->name, c->layers, JOB_LAYERS);
-    int64_t sample = s->row_samples > 1 ? s->shared_tokens + (s->seq - s->shared_tokens) / s->row_samples : s->seq;
+    int64_t sample = job_sample_tokens(s);
     if (c->sliding_window && sample > c->sliding_window)
         return fail(e, ERR_USAGE,
                     "--seq %lld: this model attends to a sliding window of %lld tokens, which is not supported; "

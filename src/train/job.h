@@ -78,7 +78,7 @@ struct JobSpec {
     bool whole_updates;    /* an update is written as a whole or not at all: none inside backward */
     bool gradient_noise;   /* the norm of the first micro-batch's gradient is measured, where an update has several */
     int64_t seq, micro_batch; /* of rows */
-    int64_t row_samples;   /* of a task that lays several into a row (Task.lay_out); 0, 1: --micro-batch counts rows */
+    int64_t row_samples;   /* of a task that lays several into a row (Task.lay_out); 0, 1: one */
     int64_t shared_tokens; /* at the beginning of a row, which all its samples have in front of them */
     int64_t accum;         /* micro-batches of an update; at most, where updates differ */
     const UpdateRows *rows; /* of the updates of the run; NULL: micro_batch x accum each. Keeps */
@@ -154,6 +154,7 @@ int64_t job_rows(const JobSpec *s);
  * many, accum with it. */
 static inline int64_t job_micro_samples(const JobSpec *s) { return s->micro_batch * MAX2(s->row_samples, 1); }
 int64_t job_samples(const JobSpec *s);
+int64_t job_sample_tokens(const JobSpec *s); /* of a row that a sample would have of its own */
 void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind);
 int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */

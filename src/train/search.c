@@ -136,7 +136,7 @@ static void apply_offload(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
 /* False: there is no such point, or another one gives the same plan. */
 static bool apply(JobSpec *j, const SearchSpace *s, const FitPoint *p) {
     const SearchMicro *micro = &s->micro[p->at[AXIS_MICRO]];
-    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1, 
+    bool least = p->at[AXIS_MICRO] == s->fit.settings[AXIS_MICRO] - 1,
          asked = micro->samples == job_micro_samples(&s->asked);
     *j = s->asked;
     if (p->rung > rungs_of(s, p)) return false;

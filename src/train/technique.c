@@ -24,15 +24,16 @@ static void micro_undo(const Technique *t, JobSpec *s, const JobSpec *plain) {
 }
 
 static void micro_describe(const Technique *t, Str *out, const JobSpec *s, const JobSpec *plain) {
-    str_addf(out, "micro-batch %lld x %lld, not %lld x %lld", (long long)job_micro_samples(s),
-             (long long)s->accum, (long long)job_micro_samples(plain), (long long)plain->accum);
+    str_addf(out, "micro-batch %lld x %lld, not %lld x %lld", (long long)job_micro_samples(s), (long long)s->accum,
+             (long long)job_micro_samples(plain), (long long)plain->accum);
 }
 
 static void micro_flags(const Technique *t, Str *out, const JobSpec *s) {
     if (s->rows)
         FLAG(out, "--micro-batch %lld --global-batch %lld", (long long)job_micro_samples(s),
              (long long)s->rows->samples);
-    else FLAG(out, "--micro-batch %lld --accum %lld", (long long)job_micro_samples(s), (long long)s->accum);
+    else
+        FLAG(out, "--micro-batch %lld --accum %lld", (long long)job_micro_samples(s), (long long)s->accum);
 }
 
 static bool micro_take(const Technique *t, JobSpec *s, MachineKind kind) {

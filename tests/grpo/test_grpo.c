@@ -96,7 +96,8 @@ TEST(the_entropy_of_a_policy_is_measured) {
 
 /* In the middle of a rollout too: its answers are part of the checkpoint. */
 TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
-    static const char *const ways[] = {"", "--num-iterations 2 --beta 0.1",
+    static const char *const ways[] = {"",
+                                       "--num-iterations 2 --beta 0.1",
                                        "--mode lora --lora-rank 4 --num-iterations 2",
                                        "--loss-type grpo --micro-batch 8 --mask-truncated-completions",
                                        "--exact-policy --precision bf16 --temperature 3 --num-iterations 2",
@@ -173,10 +174,12 @@ static void expect_same_bytes(const char *flags) {
 }
 
 TEST(a_plan_has_the_bytes_of_the_run) {
-    static const char *const ways[] = {
-        "--beta 0", "--beta 0 --mode lora --lora-rank 4", "--beta 0.1 --num-iterations 2",
-        "--beta 0.1 --evaluator models/tally --evaluator-tokens 12 --budget 256MiB", "--share-prompts off --beta 0",
-        "--share-prompts on --micro-batch 2 --exact-policy"};
+    static const char *const ways[] = {"--beta 0",
+                                       "--beta 0 --mode lora --lora-rank 4",
+                                       "--beta 0.1 --num-iterations 2",
+                                       "--beta 0.1 --evaluator models/tally --evaluator-tokens 12 --budget 256MiB",
+                                       "--share-prompts off --beta 0",
+                                       "--share-prompts on --micro-batch 2 --exact-policy"};
     char flags[900], path[300];
     /* their own memory is more than any of these budgets */
     const char *budget = test_sanitized() ? "--budget 2GiB" : "";
@@ -211,15 +214,16 @@ static double metric(const char *out, const char *kind, const char *key) { /* of
 
 /* The first rollout is the same; what is made of it differs by rounding. */
 TEST(shared_prompts_train_what_repeated_ones_train) {
-    static const char *const ways[] = {"--beta 0.1 --num-iterations 2", "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8"};
-    static const char *const keys[][2] = {{"train", "loss"}, {"train", "grad_norm"}, {"grpo", "entropy"},
-                                          {"grpo", "reward"}};
+    static const char *const ways[] = {"--beta 0.1 --num-iterations 2",
+                                       "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8"};
+    static const char *const keys[][2] = {
+        {"train", "loss"}, {"train", "grad_norm"}, {"grpo", "entropy"}, {"grpo", "reward"}};
     for (int i = 0; i < COUNT_OF(ways); i++) {
         char flags[300], name[2][16];
         for (int shares = 0; shares < 2; shares++) {
             snprintf(name[shares], sizeof name[0], "shared%d%d", i, shares);
-            snprintf(flags, sizeof flags, "--steps 2 --reward length --eval-samples 0 %s --share-prompts %s", ways[i],
-                     shares ? "on" : "off");
+            snprintf(flags, sizeof flags, "--steps 2 --reward length --eval-samples 0 %s --share-prompts %s",
+                     ways[i], shares ? "on" : "off");
             json_t *j = run(name[shares], flags);
             EXPECT(number(j, "planned_bytes") == number(j, "measured_bytes") &&
                    number(j, "allocations_after_first_step") == 0 && number(j, "logp_difference_max") < 1e-3);
@@ -230,13 +234,19 @@ TEST(shared_prompts_train_what_repeated_ones_train) {
             double alone = metric(name[0], keys[k][0], keys[k][1]);
             EXPECT_NEAR(metric(name[1], keys[k][0], keys[k][1]), alone, 1e-5 * fabs(alone) + 1e-7);
         }
+        Ran again =
+            snug_run("grpo --config %s/%s/config.yaml --out %s/again --dry-run", test_tmp(), name[1], test_tmp());
+        if (!EXPECT(again.code == 0))
+            test_note("%s", str_text(&again.err)); /* its length is that of an answer's own row */
+        ran_free(&again);
         EXPECT(metric(name[1], "grpo", "num_tokens") < 0.8 * metric(name[0], "grpo", "num_tokens"));
     }
 }
 
 TEST(shared_prompts_keep_their_bits_where_memory_is_saved) {
     static const char *const ways[] = {
-        "--recompute none --threads 1", "--recompute block --threads 2", "--recompute twice:0-1,norm:2 --head-chunk 128",
+        "--recompute none --threads 1", "--recompute block --threads 2",
+        "--recompute twice:0-1,norm:2 --head-chunk 128",
         "--recompute block --offload weights,moments --offload-dir .",
         /* pieces of a trained feed-forward sum its gradients in another order (docs/techniques.md) */
         "--mode lora --lora-rank 4 --lora-targets q,v --recompute none",
@@ -248,7 +258,8 @@ TEST(shared_prompts_keep_their_bits_where_memory_is_saved) {
         if (test_brief() && i == 2) continue;
         snprintf(name, sizeof name, "saved%d", i);
         snprintf(flags, sizeof flags,
-                 "--steps 2 --reward length --eval-samples 0 --beta 0.1 --micro-batch 8 --share-prompts on %s", ways[i]);
+                 "--steps 2 --reward length --eval-samples 0 --beta 0.1 --micro-batch 8 --share-prompts on %s",
+                 ways[i]);
         json_t *j = run(name, flags);
         if (i == 0 || i == LORA) snprintf(first, sizeof first, "%s", text(j, "checksum"));
         if (!EXPECT(text(j, "checksum") && !strcmp(first, text(j, "checksum")))) test_note("    %s", ways[i]);
@@ -260,16 +271,19 @@ TEST(shared_prompts_keep_their_bits_where_memory_is_saved) {
 TEST(prompts_that_cannot_be_shared_are_refused_by_name_and_auto_repeats_them) {
     static const char *const bad[][2] = {
         {"plan --task grpo --model qwen2.5-0.5b --gpu h200 %s", "GPU"},
-        {"plan --task grpo --model models/tally --device cpu --group 4 --global-batch 8 --steps-per-generation 2 %s",
+        {"plan --task grpo --model models/tally --device cpu --group 4 --global-batch 8 --steps-per-generation 2 "
+         "%s",
          "--steps-per-generation"},
         {"plan --task grpo --model gsa-512m --device cpu --prompt-tokens 32 --max-tokens 8 %s", "sequence"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
         for (int asked = 0; asked < 2; asked++) {
             Ran r = snug_run(bad[i][0], asked ? "--share-prompts on" : "--json");
             json_t *j = asked ? NULL : json_loads(str_text(&r.out), 0, NULL);
-            bool refused = r.code == 2 && strstr(str_text(&r.err), "--share-prompts on") && strstr(str_text(&r.err), bad[i][1]);
+            bool refused = r.code == 2 && strstr(str_text(&r.err), "--share-prompts on") &&
+                           strstr(str_text(&r.err), bad[i][1]);
             bool repeats = number(json_object_get(j, "shared_prompts"), "answers_a_row") == 1;
-            if (!EXPECT(asked ? refused : repeats)) test_note("    case %d: exit %d\n%s", i, r.code, str_text(&r.err));
+            if (!EXPECT(asked ? refused : repeats))
+                test_note("    case %d: exit %d\n%s", i, r.code, str_text(&r.err));
             json_decref(j);
             ran_free(&r);
         }
@@ -278,11 +292,13 @@ TEST(prompts_that_cannot_be_shared_are_refused_by_name_and_auto_repeats_them) {
 
 TEST(a_plan_says_what_a_shared_prompt_saves) {
     static const int answers[] = {4, 4, 2, 1};
-    static const char *const ways[] = {"--micro-batch 8 --accum 2", "--micro-batch 4 --accum 4", "--micro-batch 2 --accum 8",
-                                       "--micro-batch 1 --accum 16"};
+    static const char *const ways[] = {"--micro-batch 8 --accum 2", "--micro-batch 4 --accum 4",
+                                       "--micro-batch 2 --accum 8", "--micro-batch 1 --accum 16"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        Ran r = snug_run("plan --task grpo --model models/tally --device cpu --group 4 --prompt-tokens 100 --max-tokens 20 "
-                         "--json %s", ways[i]);
+        Ran r = snug_run(
+            "plan --task grpo --model models/tally --device cpu --group 4 --prompt-tokens 100 --max-tokens 20 "
+            "--json %s",
+            ways[i]);
         json_t *j = json_loads(str_text(&r.out), 0, NULL);
         const json_t *s = json_object_get(j, "shared_prompts");
         int micro = 8 >> i, n = answers[i];

@@ -1,5 +1,5 @@
-/* test_shared.c - answers that share a row and the prompt in front of them: how they lie, and that losses, distances and
- * gradients are those of answers with rows of their own, and those of an independent decoder. */
+/* test_shared.c - answers that share a row and the prompt in front of them: how they lie, and that losses,
+ * distances and gradients are those of answers with rows of their own, and those of an independent decoder. */
 #include <math.h>
 #include <string.h>
 
@@ -22,10 +22,13 @@ typedef struct Laid {
     int64_t seq;
 } Laid;
 
-static int64_t below(int key, int64_t i, int64_t n) { return (int64_t)(rng_u32((uint64_t)key, (uint64_t)i) % (uint64_t)n); }
+static int64_t below(int key, int64_t i, int64_t n) {
+    return (int64_t)(rng_u32((uint64_t)key, (uint64_t)i) % (uint64_t)n);
+}
 
 /* Whole groups, in an order of their own; some answers failed. */
-static void draw_rollout(Laid *d, int key, int64_t groups, int64_t group, int64_t answers, int64_t prompt, int64_t answer) {
+static void draw_rollout(Laid *d, int key, int64_t groups, int64_t group, int64_t answers, int64_t prompt,
+                         int64_t answer) {
     *d = (Laid){.n = groups * group, .answers = answers, .seq = prompt - 1 + answers * answer};
     arena_init(&d->a, "test");
     rollout_init(&d->r, d->n, prompt + answer, answer);
@@ -41,7 +44,8 @@ static void draw_rollout(Laid *d, int key, int64_t groups, int64_t group, int64_
             int64_t at = t < c->n_prompt ? 10000 + 100 * g + t : 50000 + 100 * i + t;
             c->ids[t] = (int32_t)below(key, at, VOCAB);
         }
-        for (int64_t t = 0; t < completion_tokens(c); t++) c->sampled[t] = c->ref[t] = c->old[t] = -(float)(100 * i + t);
+        for (int64_t t = 0; t < completion_tokens(c); t++)
+            c->sampled[t] = c->ref[t] = c->old[t] = -(float)(100 * i + t);
     }
     rng_permute((uint64_t)key, d->member, d->n);
     rollout_rows_init(&d->l, &d->a, d->n, true);
@@ -50,13 +54,16 @@ static void draw_rollout(Laid *d, int key, int64_t groups, int64_t group, int64_
     rollout_batch_fill(&d->b, &d->r, &d->l, 0, NULL);
 }
 
-static void free_rollout(Laid *d) { rollout_free(&d->r), arena_free(&d->a); }
+static void free_rollout(Laid *d) {
+    rollout_free(&d->r), arena_free(&d->a);
+}
 
 /* The tokens that place `t` of a row sees, in their order; gives how many. */
 static int64_t seen(const RolloutBatch *b, int64_t row, int64_t t, int32_t *ids) {
     int64_t at = row * b->b.seq, n = 0;
     for (int64_t s = 0; s <= t; s++) {
-        bool own = s >= b->b.doc_begin[at + t], ahead = s >= b->prefix[2 * (at + t)] && s < b->prefix[2 * (at + t) + 1];
+        bool own = s >= b->b.doc_begin[at + t],
+             ahead = s >= b->prefix[2 * (at + t)] && s < b->prefix[2 * (at + t) + 1];
         EXPECT(!(own && ahead));
         if (own || ahead) ids[n++] = b->b.ids[at + s];
     }
@@ -70,7 +77,8 @@ static bool lies_well(const Laid *d, int64_t row, int64_t i) {
     for (int64_t k = 0; k < completion_tokens(c); k++) {
         int64_t t = d->l.from[i] + k, at = row * d->seq + t, n = seen(&d->b, row, t, ids), want = c->n_prompt + k;
         ok &= n == want && !memcmp(ids, c->ids, (size_t)n * 4) && d->b.b.positions[at] == want - 1;
-        ok &= d->b.b.labels[at] == c->ids[want] && d->b.b.weight[at] == 1 && d->b.advantage[at] == (float)c->advantage;
+        ok &= d->b.b.labels[at] == c->ids[want] && d->b.b.weight[at] == 1 &&
+              d->b.advantage[at] == (float)c->advantage;
         ok &= d->b.sampled[at] == c->sampled[k] && d->b.scored[at] == 1;
     }
     for (int64_t t = 0; t < c->n_prompt - 1; t++) { /* the prompt sees itself, and is scored nowhere */
@@ -83,8 +91,8 @@ static bool lies_well(const Laid *d, int64_t row, int64_t i) {
 
 TEST(answers_see_their_prompt_and_themselves_wherever_they_lie) {
     static const int64_t shapes[][5] = {/* groups, group, answers of a row, prompt, answer */
-                                        {4, 4, 4, 9, 6},   {4, 4, 2, 9, 6},   {5, 6, 3, 20, 3}, {3, 8, 8, 2, 12},
-                                        {8, 2, 2, 30, 1},  {2, 12, 4, 1, 7},  {6, 6, 1, 8, 8},  {1, 8, 8, 40, 10}};
+                                        {4, 4, 4, 9, 6},  {4, 4, 2, 9, 6},  {5, 6, 3, 20, 3}, {3, 8, 8, 2, 12},
+                                        {8, 2, 2, 30, 1}, {2, 12, 4, 1, 7}, {6, 6, 1, 8, 8},  {1, 8, 8, 40, 10}};
     for (int key = 0; key < 40 * COUNT_OF(shapes); key++) {
         const int64_t *s = shapes[key % COUNT_OF(shapes)];
         Laid d;
@@ -97,7 +105,8 @@ TEST(answers_see_their_prompt_and_themselves_wherever_they_lie) {
             for (int64_t i = d.l.first[row]; i < d.l.first[row + 1]; i++) {
                 int64_t group = d.l.member[i] / s[1];
                 ok &= lies_well(&d, row, i) && (i == 0 || d.l.member[i - 1] < d.l.member[i]);
-                if (i == d.l.first[row] || d.l.member[i - 1] / s[1] != group) tokens += d.r.c[d.l.member[i]].n_prompt - 1;
+                if (i == d.l.first[row] || d.l.member[i - 1] / s[1] != group)
+                    tokens += d.r.c[d.l.member[i]].n_prompt - 1;
             }
         ok &= d.b.b.tokens == tokens + scored; /* a prompt stands once a row */
         if (!EXPECT(ok)) test_note("    case %d: %lld rows", key, (long long)d.l.rows);
@@ -114,12 +123,14 @@ TEST(a_group_that_is_cut_repeats_its_prompt_once_a_row) {
     for (int64_t i = 0; i < d.n; i++) d.r.c[i].failed = false, d.r.c[i].n = d.r.c[i].n_prompt + 4;
     rollout_rows_pack(&d.l, &d.r, d.member, d.n, d.seq = d.r.c[0].n_prompt - 1 + 2 * 4);
     EXPECT(d.l.rows == 4);
-    for (int64_t i = 0; i < d.n; i++) EXPECT(d.l.prompt[i] == 0 && d.l.from[i] == d.r.c[0].n_prompt - 1 + i % 2 * 4);
+    for (int64_t i = 0; i < d.n; i++)
+        EXPECT(d.l.prompt[i] == 0 && d.l.from[i] == d.r.c[0].n_prompt - 1 + i % 2 * 4);
     free_rollout(&d);
 }
 
 TEST(a_row_holds_the_most_answers_that_divide_group_and_micro_batch) {
-    GrpoSpec g = {.share_prompts = true, .group = 8, .prompt_tokens = 100, .answer_tokens = 20, .slots = 2, .chunk = 8};
+    GrpoSpec g = {
+        .share_prompts = true, .group = 8, .prompt_tokens = 100, .answer_tokens = 20, .slots = 2, .chunk = 8};
     static const int64_t want[][2] = {{64, 8}, {8, 8}, {12, 4}, {6, 2}, {4, 4}, {3, 1}, {1, 1}};
     Layouts l = {0};
     layouts_make(&l, &g, 48);
@@ -158,8 +169,18 @@ typedef struct Played {
 } Played;
 
 static ModelConfig tiny(void) {
-    return (ModelConfig){.layers = 2, .hidden = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn = 16, .vocab = VOCAB,
-                         .rms_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2, .tied = true, .dtype = FMT_F32};
+    return (ModelConfig){.layers = 2,
+                         .hidden = 16,
+                         .heads = 2,
+                         .kv_heads = 1,
+                         .head_dim = 8,
+                         .ffn = 16,
+                         .vocab = VOCAB,
+                         .rms_eps = 1e-5,
+                         .rope_theta = 10000,
+                         .init_std = 0.2,
+                         .tied = true,
+                         .dtype = FMT_F32};
 }
 
 static JobSpec job_spec(Played *u, const GrpoSpec *g, Way way) {
@@ -220,10 +241,17 @@ static void put_batch(Played *u, const RolloutBatch *b) {
     const struct {
         Tid to;
         const void *from;
-    } rows[] = {{j->in.ids, b->b.ids},       {j->in.positions, b->b.positions}, {j->in.doc_begin, b->b.doc_begin},
-                {j->in.id_order, b->b.id_order}, {j->labels, b->b.labels},      {j->weight, b->b.weight},
-                {g->sampled, b->sampled},    {g->old, b->old},                  {g->ref, b->ref},
-                {g->advantage, b->advantage}, {g->scored, b->scored}};
+    } rows[] = {{j->in.ids, b->b.ids},
+                {j->in.positions, b->b.positions},
+                {j->in.doc_begin, b->b.doc_begin},
+                {j->in.id_order, b->b.id_order},
+                {j->labels, b->b.labels},
+                {j->weight, b->b.weight},
+                {g->sampled, b->sampled},
+                {g->old, b->old},
+                {g->ref, b->ref},
+                {g->advantage, b->advantage},
+                {g->scored, b->scored}};
     for (int i = 0; i < COUNT_OF(rows); i++) put(u, rows[i].to, rows[i].from, n);
     put(u, g->prefix, b->prefix, 2 * n);
 }
@@ -253,7 +281,7 @@ static void play(Played *u, Rollout *r, const GrpoSpec *g, const double *weight,
         memcpy(c->sampled, c->old, (size_t)completion_tokens(c) * 4);
     }
     rollout_rows_pack(&l, r, member, r->n, s.seq);
-    float *logp = ARENA_NEW(&a, float, s.micro_batch * s.seq);
+    float *logp = ARENA_NEW(&a, float, s.micro_batch *s.seq);
     for (int trains = 0; trains < 2; trains++) /* all passes of a phase, then all of the next: the ring's order */
         for (int64_t first = 0; first < l.rows; first += s.micro_batch) {
             int phase = trains ? u->job.micro : grpo_ring(&u->job)->phase_old;
@@ -310,7 +338,11 @@ static double apart(const Played *a, const Played *b) {
 }
 
 static GrpoSpec spec_of(int64_t group, int64_t prompt, int64_t answer, float kl) {
-    return (GrpoSpec){.group = group, .prompt_tokens = prompt, .answer_tokens = answer, .slots = 2, .chunk = 8,
+    return (GrpoSpec){.group = group,
+                      .prompt_tokens = prompt,
+                      .answer_tokens = answer,
+                      .slots = 2,
+                      .chunk = 8,
                       .loss = {0.2f, 0.25f, kl}};
 }
 
@@ -337,11 +369,12 @@ TEST(a_shared_update_has_the_loss_and_gradients_of_one_that_repeats_prompts) {
         play(alone, &d.r, &g, weight, (Way){.micro = 4, .lora = lora});
         for (int k = 0; k < COUNT_OF(micros); k++) {
             play(shared, &d.r, &g, weight, (Way){.micro = micros[k], .shares = true, .lora = lora});
-            EXPECT(shared->job.spec.row_samples == (micros[k] == 3 ? 3 : 6) && shared->tokens < alone->tokens * 3 / 4);
+            EXPECT(shared->job.spec.row_samples == (micros[k] == 3 ? 3 : 6) &&
+                   shared->tokens < alone->tokens * 3 / 4);
             EXPECT_NEAR(shared->loss, alone->loss, ROUNDING * fabs(alone->loss));
             EXPECT_NEAR(shared->entropy, alone->entropy, ROUNDING * alone->entropy);
             for (int f = 0; f < POLICY_LEAST_LOW; f++)
-                EXPECT_NEAR(shared->facts[f], alone->facts[f], 10 * ROUNDING * fabs(alone->facts[f]));
+                EXPECT_NEAR(shared->facts[f], alone->facts[f], ROUNDING * fabs(alone->facts[f]));
             double off = apart(alone, shared);
             if (!EXPECT(off <= ROUNDING))
                 test_note("    micro-batch %lld%s: %g", (long long)micros[k], lora ? ", lora" : "", off);
@@ -395,7 +428,7 @@ static void expect_golden(const Played *u, const Rollout *r, const json_t *row) 
     const json_t *list = json_object_get(row, "completions"), *value;
     const char *name;
     EXPECT_NEAR(u->loss, golden_number(json_object_get(row, "loss")), 2e-5);
-    EXPECT_NEAR(u->facts[POLICY_KL], golden_number(json_object_get(row, "kl")), 1e-3);
+    EXPECT_NEAR(u->facts[POLICY_KL], golden_number(json_object_get(row, "kl")), 1e-4);
     for (int64_t i = 0; i < r->n; i++) {
         double logp[MOST];
         int64_t n = golden_numbers(logp, json_object_get(json_array_get(list, (size_t)i), "logp"));
@@ -423,8 +456,10 @@ static void one_golden(const json_t *row) {
     int64_t n = (int64_t)json_array_size(list), prompt = golden_whole(row, "prompt_tokens"),
             answer = golden_whole(row, "answer_tokens"), group = golden_whole(row, "group");
     GrpoSpec g = spec_of(group, prompt, answer, (float)golden_number(json_object_get(row, "beta")));
-    const Way ways[] = {{.micro = group, .shares = true}, {.micro = group / 2, .shares = true},
-                        {.micro = 2 * group, .shares = true, .recompute = RECOMPUTE_BLOCK}, {.micro = 3}};
+    const Way ways[] = {{.micro = group, .shares = true},
+                        {.micro = group / 2, .shares = true},
+                        {.micro = 2 * group, .shares = true, .recompute = RECOMPUTE_BLOCK},
+                        {.micro = 3}};
     double weight[MOST];
     Rollout r;
     rollout_init(&r, n, prompt + answer, answer);
@@ -439,4 +474,6 @@ static void one_golden(const json_t *row) {
     rollout_free(&r);
 }
 
-TEST(a_shared_update_is_that_of_an_independent_decoder) { EXPECT(golden_each("model", one_golden) == 2); }
+TEST(a_shared_update_is_that_of_an_independent_decoder) {
+    EXPECT(golden_each("model", one_golden) == 2);
+}

@@ -100,8 +100,10 @@ static void documents(int32_t *begin, int64_t tokens, int64_t seq, int64_t longe
     }
 }
 
-/* Groups side by side: a prompt of up to `most` tokens, sometimes of none, then answers that see it and themselves. */
-static void shared_prompts(int32_t *begin, int32_t *prefix, int64_t tokens, int64_t seq, int64_t longest, int64_t most) {
+/* Groups side by side: a prompt of up to `most` tokens, sometimes of none, then answers that see it and
+ * themselves. */
+static void shared_prompts(int32_t *begin, int32_t *prefix, int64_t tokens, int64_t seq, int64_t longest,
+                           int64_t most) {
     int64_t from = 0, left = 0, prompt = 0, prompt_end = 0, answers = 0;
     for (int64_t i = 0; i < tokens; i++) {
         int64_t t = i % seq;
@@ -131,16 +133,18 @@ static void attend_case(Format f, Case c, int64_t prompt, bool differences) {
     AttrHeads a = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .seq = c.seq,
                    .scale = (float)(1 / sqrt(c.head_dim))};
     int64_t n = c.rows * c.seq, width = width_of(&a), wide = (int64_t)c.heads * c.head_dim;
-    bench_open(&b, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s, prompts up to %lld", format_name(f),
-               (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.head_dim, (long long)c.longest,
-               c.blind_tail ? ", blind tail" : "", (long long)prompt);
+    bench_open(&b, "attend %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s, prompts up to %lld",
+               format_name(f), (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.head_dim,
+               (long long)c.longest, c.blind_tail ? ", blind tail" : "", (long long)prompt);
     Tid qkv = bench_matrix(&b, f, n, width), docs = bench_vector(&b, FMT_I32, n), o = bench_matrix(&b, f, n, wide);
     Tid lse = bench_matrix(&b, FMT_F32, n, c.heads);
     int32_t *begin = ARENA_NEW(&b.arena, int32_t, n);
     int32_t *ahead = prompt ? ARENA_NEW(&b.arena, int32_t, 2 * n) : NULL;
     Tid prefix = ahead ? bench_matrix(&b, FMT_I32, n, 2) : NONE;
-    if (ahead) shared_prompts(begin, ahead, n, c.seq, c.longest, prompt);
-    else documents(begin, n, c.seq, c.longest, c.blind_tail);
+    if (ahead)
+        shared_prompts(begin, ahead, n, c.seq, c.longest, prompt);
+    else
+        documents(begin, n, c.seq, c.longest, c.blind_tail);
     bench_set_i32(&b, docs, begin);
     if (ahead) bench_set_i32(&b, prefix, ahead);
     bench_normal(&b, qkv, 1, 1.5);
@@ -148,10 +152,17 @@ static void attend_case(Format f, Case c, int64_t prompt, bool differences) {
     Tid lse_in = bench_matrix(&b, FMT_F32, n, c.heads);
     Tid dqkv = bench_matrix(&b, f, n, width);
     bench_normal(&b, d_o, 2, 1);
-    Att k = {a, n, begin, ahead, bench_initial(&b, qkv), bench_initial(&b, d_o), bench_doubles(&b, n * wide),
+    Att k = {a,
+             n,
+             begin,
+             ahead,
+             bench_initial(&b, qkv),
+             bench_initial(&b, d_o),
+             bench_doubles(&b, n * wide),
              bench_doubles(&b, n * c.heads)};
     forward(&k);
-    bench_check(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {o, lse}}, .attr.heads = a});
+    bench_check(&b,
+                (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {o, lse}}, .attr.heads = a});
     bench_expect(&b, o, k.o, 1e-5);
     bench_expect(&b, lse, k.lse, 1e-5);
 
@@ -159,12 +170,13 @@ static void attend_case(Format f, Case c, int64_t prompt, bool differences) {
     bench_set(&b, lse_in, k.lse);
     double *want = bench_doubles(&b, n * width);
     backward(&k, bench_initial(&b, o_in), want);
-    bench_check(&b,
-                (Step){.op = OP_ATTEND_GRAD,
-                       .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o_in, .lse = lse_in, .doc_begin = docs,
-                                               .prefix = prefix},
-                                       .out = {dqkv}},
-                       .attr.heads = a});
+    bench_check(
+        &b,
+        (Step){.op = OP_ATTEND_GRAD,
+               .attend_grad =
+                   {.in = {.d_o = d_o, .qkv = qkv, .o = o_in, .lse = lse_in, .doc_begin = docs, .prefix = prefix},
+                    .out = {dqkv}},
+               .attr.heads = a});
     bench_expect(&b, dqkv, want, 2e-5 * sqrt((double)c.heads / c.kv_heads));
     if (differences) bench_differences(&b, "dqkv", k.qkv, bench_now(&b, dqkv), n * width, loss, &k, 2e-5);
     bench_close(&b);
@@ -193,8 +205,8 @@ TEST(attention_gradient_follows_differences) {
 /* Prompts that end inside a tile, at its border, and before tiles that no token of a later answer sees. */
 TEST(attention_over_a_shared_prompt_is_its_formula) {
     static const Case cases[] = {
-        {1, 5, 1, 1, 1, 2, false},    {2, 63, 4, 2, 16, 9, false},   {1, 64, 3, 3, 8, 30, false},
-        {2, 65, 6, 2, 32, 1, false},  {1, 400, 3, 1, 64, 70, false}, {2, 333, 5, 1, 17, 150, false},
+        {1, 5, 1, 1, 1, 2, false},     {2, 63, 4, 2, 16, 9, false},    {1, 64, 3, 3, 8, 30, false},
+        {2, 65, 6, 2, 32, 1, false},   {1, 400, 3, 1, 64, 70, false},  {2, 333, 5, 1, 17, 150, false},
         {1, 700, 9, 3, 8, 200, false}, {3, 129, 14, 2, 24, 33, false},
     };
     static const int64_t prompt[COUNT_OF(cases)] = {2, 20, 64, 40, 64, 100, 1, 129};
@@ -214,7 +226,8 @@ static void attend_bits(float *o, float *lse, float *d_qkv, const int32_t *ahead
     Bench b;
     AttrHeads a = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .seq = c.seq, .scale = 0.3f};
     int64_t n = c.rows * c.seq, width = width_of(&a), wide = (int64_t)c.heads * c.head_dim;
-    bench_open(&b, "bits of %lld rows of %lld%s", (long long)c.rows, (long long)c.seq, ahead ? ", with a prefix" : "");
+    bench_open(&b, "bits of %lld rows of %lld%s", (long long)c.rows, (long long)c.seq,
+               ahead ? ", with a prefix" : "");
     Tid qkv = bench_draw(&b, FMT_F32, n, width, 1), docs = bench_vector(&b, FMT_I32, n);
     Tid prefix = ahead ? bench_matrix(&b, FMT_I32, n, 2) : NONE, to = bench_matrix(&b, FMT_F32, n, wide);
     Tid sums = bench_matrix(&b, FMT_F32, n, c.heads), d_o = bench_draw(&b, FMT_F32, n, wide, 2);
@@ -224,8 +237,9 @@ static void attend_bits(float *o, float *lse, float *d_qkv, const int32_t *ahead
     documents(begin, n, c.seq, c.longest, c.blind_tail);
     bench_set_i32(&b, docs, begin);
     if (ahead) bench_set_i32(&b, prefix, ahead);
-    bench_run(&b, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {to, sums}}, .attr.heads = a}, 2,
-              false);
+    bench_run(&b,
+              (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {to, sums}}, .attr.heads = a},
+              2, false);
     memcpy(o, b.now[to], (size_t)(n * wide) * 4);
     memcpy(lse, b.now[sums], (size_t)(n * c.heads) * 4);
     bench_run(&b,
@@ -238,12 +252,13 @@ static void attend_bits(float *o, float *lse, float *d_qkv, const int32_t *ahead
 }
 
 TEST(an_empty_prefix_gives_the_bits_of_none) {
-    static const Case cases[] = {{2, 130, 5, 1, 17, 30, true}, {1, 257, 6, 3, 32, 100, false},
-                                 {3, 7, 2, 2, 8, 3, false}};
+    static const Case cases[] = {
+        {2, 130, 5, 1, 17, 30, true}, {1, 257, 6, 3, 32, 100, false}, {3, 7, 2, 2, 8, 3, false}};
     static const int32_t empty[][2] = {{0, 0}, {3, 3}, {5, 2}, {-4, 0}, {60, 60}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Case c = cases[i];
-        int64_t n = c.rows * c.seq, width = (c.heads + 2 * c.kv_heads) * c.head_dim, all = n * (c.heads * c.head_dim + c.heads + width);
+        int64_t n = c.rows * c.seq, width = (c.heads + 2 * c.kv_heads) * c.head_dim,
+                all = n * (c.heads * c.head_dim + c.heads + width);
         float *bits[2] = {MEM_NEW(float, all), MEM_NEW(float, all)};
         int32_t *ahead = MEM_NEW(int32_t, 2 * n);
         for (int64_t t = 0; t < n; t++) memcpy(ahead + 2 * t, empty[t % COUNT_OF(empty)], 8);
