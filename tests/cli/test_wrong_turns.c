@@ -40,6 +40,14 @@ TEST(weights_that_are_a_pointer_of_git_lfs_are_called_so) {
     expect_said(snug_run("generate --prompt hi --model %s", test_path("lfs")), 1, "git lfs pull");
 }
 
+TEST(a_quantised_folder_that_is_to_be_trained_is_named_and_not_an_option_nobody_gave) {
+    Ran r = snug_run("quantize --model tally --quantize nf4 --out %s", test_path("q"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    expect_said(snug_run("plan --model %s --seq 64", test_path("q")), 2, "stored as nf4, and such weights are not");
+    expect_said(snug_run("plan --model tally --seq 64 --quantize nf4"), 2, "it goes with --mode lora");
+}
+
 TEST(half_of_an_options_name_is_completed_in_the_answer) {
     expect_said(snug_run("generate --model tally --prompt hi --max-new 3"), 2, "Did you mean --max-new-tokens?");
     expect_said(snug_run("generate --model tally --prompt hi --max_new 3"), 2, "Did you mean --max-new-tokens?");
