@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-static const char byte_order_mark[] = "\xef\xbb\xbf";
 enum { FILE_BYTES_MOST = 1 << 30 };
 
 /* ---- lines ---- */
@@ -122,7 +121,7 @@ bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, int64_t line, E
     arena_init(&c->arena, "corpus");
     const char *at = str_text(&c->text), *end = at + c->text.len;
     AmrBlock b = {0};
-    if (end - at >= 3 && !memcmp(at, byte_order_mark, 3)) at += 3;
+    at += str_mark(at, end - at);
     for (Line l; at < end; at += l.whole, line++) {
         l = line_at(at, end);
         take_line(c, &b, at, l, line);

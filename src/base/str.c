@@ -104,6 +104,8 @@ bool str_ends(const char *s, const char *suffix) {
 
 static int fold(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
 
+int64_t str_mark(const char *text, int64_t n) { return n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; }
+
 bool str_same_word(const char *a, const char *b) {
     for (; *a && *b; a++, b++)
         if (fold(*a) != fold(*b)) return false;

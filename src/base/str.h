@@ -27,6 +27,8 @@ int str_add_plain(Str *s, const char *text, int most_columns);
 const char *str_text(const Str *s); /* "" when empty; borrows */
 
 bool str_starts(const char *s, const char *prefix);
+/* Bytes of the byte order mark that a text of n bytes begins with: 3 or 0. Editors of Windows write one. */
+int64_t str_mark(const char *text, int64_t n);
 bool str_ends(const char *s, const char *suffix);
 bool str_same_word(const char *a, const char *b);  /* equal, ignoring case, '-' and '_' being the same */
 int str_distance(const char *a, const char *b);    /* edits between two words, for "did you mean" */

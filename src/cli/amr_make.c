@@ -20,8 +20,9 @@
 bool amr_input_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
     if (!file_read(path, &text, 0, e)) return false;
+    const char *line = str_text(&text) + str_mark(str_text(&text), text.len);
     bool plain = !source_is_amr(str_text(&text), text.len);
-    for (const char *line = str_text(&text); plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
+    for (; plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
         const char *first = line + strspn(line, " \t\r");
         if (*first && *first != '\n') str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(first, "\r\n"), first);
     }

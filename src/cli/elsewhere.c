@@ -206,6 +206,7 @@ const Elsewhere elsewhere[] = {
     IDLE("tensor-parallel-size", "1", NULL),
     NOT("tensor-parallel-size", "*", ONE_DEVICE),
     NOT("fsdp", "*", ONE_DEVICE),
+    NOT("port", "*", "--serve PORT is the page's", .commands = 1 << CMD_MONITOR),
     NOT("master-addr", "*", "ranks find each other through the files of --out"),
     NOT("master-port", "*", "ranks find each other through the files of --out"),
     IDLE("ddp-find-unused-parameters", NULL, "what has no gradient has none in the program either"),
@@ -233,7 +234,8 @@ static bool value_fits(const char *pattern, const char *value) {
 static const Elsewhere *find(Command c, const char *name, const char *value) {
     for (int i = 0; i < COUNT_OF(elsewhere); i++) {
         const Elsewhere *row = &elsewhere[i];
-        if (row->commands && !(row->commands >> c & 1)) continue;
+        bool planned = c == CMD_PLAN && (row->commands & ON_SUPERVISED); /* as options_belongs */
+        if (row->commands && !(row->commands >> c & 1) && !planned) continue;
         if (str_same_word(row->name, name) && (!value || value_fits(row->value, value))) return row;
     }
     return NULL;

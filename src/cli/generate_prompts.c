@@ -77,7 +77,7 @@ static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t b
 
 static bool read_rows(Prompts *p, const GenSetup *g, const Str *text, Err *e) {
     int64_t number = 1;
-    for (int64_t at = 0; at < text->len; number++) {
+    for (int64_t at = str_mark(str_text(text), text->len); at < text->len; number++) {
         const char *line = text->data + at, *end = memchr(line, '\n', (size_t)(text->len - at));
         int64_t len = end ? end - line : text->len - at;
         if (!is_blank(line, len) && !take_line(p, g, line, len, number, e))

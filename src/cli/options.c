@@ -59,6 +59,22 @@ bool options_belongs(const OptRow *row, Command c) {
     return (row->commands >> c & 1) || (c == CMD_PLAN && (row->commands & ON_TRAIN));
 }
 
+/* The one name that begins with the word, as a person who typed half of it meant. */
+static const char *only_completion(const char *word, const char *const *names, int n) {
+    enum { LEAST = 4, LONGEST = 63 };
+    const char *only = NULL;
+    char head[LONGEST + 1];
+    size_t length = strlen(word);
+    if (length < LEAST || length > LONGEST) return NULL;
+    for (int i = 0; i < n; i++) {
+        snprintf(head, length + 1, "%s", names[i]);
+        if (!str_same_word(head, word)) continue;
+        if (only) return NULL;
+        only = names[i];
+    }
+    return only;
+}
+
 /* The nearest name or alias of this command into found; false: none is near. */
 static bool nearest_name(char found[64], const Options *o, const char *word) {
     char pool[8192]; /* aliases, cut out of their lists */
@@ -77,7 +93,8 @@ static bool nearest_name(char found[64], const Options *o, const char *word) {
             a += len;
         }
     }
-    const char *near = str_nearest(word, names, n);
+    const char *near = only_completion(word, names, n);
+    if (!near) near = str_nearest(word, names, n);
     if (near) snprintf(found, 64, "%s", near);
     return near != NULL;
 }
@@ -125,10 +142,13 @@ static bool takes_next(const OptHit *hit, const OptRow *row, const char *next) {
 
 bool options_foreign(const Options *o, const OptRow *row, const char *word, Err *e) {
     Str names = {0};
+    const CommandRow *here = &command_rows[o->command];
+    bool file = here->positional && str_starts(here->positional, "FILE") &&
+                (row == &option_rows[OPT_DATA] || row == &option_rows[OPT_MODEL] || row == &option_rows[OPT_PROMPTS]);
     for (int c = 0; c < CMD_COUNT; c++)
         if (row->commands >> c & 1) str_addf(&names, "%s%s", names.len ? ", " : "", command_rows[c].name);
-    fail(e, ERR_USAGE, "--%s belongs to: %s; not to `snug %s`", word, str_text(&names),
-         command_rows[o->command].name);
+    fail(e, ERR_USAGE, "--%s belongs to: %s; not to `snug %s`%s%s%s", word, str_text(&names), here->name,
+         file ? ", which is given " : "", file ? here->positional : "", file ? " without an option" : "");
     str_free(&names);
     return false;
 }

@@ -212,7 +212,8 @@ bool options_read_yaml(Options *o, const char *path, Err *e) {
     if (ok) {
         CHECK(yaml_parser_initialize(&parser));
         yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-        yaml_parser_set_input_string(&parser, (const unsigned char *)str_text(&text), (size_t)text.len);
+        int64_t mark = str_mark(str_text(&text), text.len);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)str_text(&text) + mark, (size_t)(text.len - mark));
         ok = read_documents(&r, &parser, e);
         yaml_parser_delete(&parser);
     }

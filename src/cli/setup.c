@@ -161,13 +161,22 @@ static bool set_ffn_chunks(JobSpec *s, const Options *o, Err *e) {
            fail(e, ERR_USAGE, "--ffn-chunks %s: is neither auto nor a number of pieces from 1 to 65536", text);
 }
 
+static bool check_trainable(const JobSpec *s, const Options *o, Err *e) {
+    const char *kind = format_name(s->m.stored);
+    if (!s->m.quantised || s->lora) return true;
+    if (!opt_given(o, OPT_QUANTIZE))
+        return fail(e, ERR_USAGE,
+                    "--model %s: its weights are stored as %s, and such weights are not trained: add adapters to them "
+                    "(--mode lora), or begin from the model before it was quantised",
+                    opt_text(o, OPT_MODEL), kind);
+    return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora", kind);
+}
+
 static bool set_training(JobSpec *s, int64_t *global_batch, const Options *o, Err *e) {
     if (!set_lora(s, o, e)) return false;
     set_optimizer(s, o);
     if (!set_groups(s, o, e) || !set_master(s, o, e)) return false;
-    if (s->m.quantised && !s->lora)
-        return fail(e, ERR_USAGE, "--quantize %s: trained weights are not quantised; it goes with --mode lora",
-                    format_name(s->m.stored));
+    if (!check_trainable(s, o, e)) return false;
     s->accum = opt_int(o, OPT_ACCUM); /* agrees with --global-batch: the options see to it */
     *global_batch = opt_int(o, OPT_GLOBAL_BATCH);
     if (!set_warmup(s, o, e) || !set_update(s, o, e)) return false;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/setup.h"
 #include "cli/share.h"
@@ -46,6 +47,9 @@ bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e
     char path[SHARE_PATH];
     const char *own = share_find(path, "models", name);
     if (own != name) return setup_model_named(m, flag, own, e);
+    if (file_exists(name))
+        return fail(e, ERR_FAIL, "%s %s: is a file; name the folder in which config.json and the weights lie", flag,
+                    name);
     return fail(e, ERR_FAIL,
                 "%s %s: no such folder with a config.json, not in the local Hugging Face cache, and not a preset. "
                 "Presets: %s",

@@ -16,9 +16,7 @@ enum { WINDOW_BYTES = 64, LOOK_BYTES = 16 }; /* a row then ends in every place o
 #else
 enum { WINDOW_BYTES = 1 << 20, LOOK_BYTES = 1 << 16 };
 #endif
-enum { LONG_ROW = 1 << 20 }; /* the library's tree of a longer one would be beyond all measure */
-
-static const char byte_order_mark[] = "\xef\xbb\xbf";
+enum { MARK_BYTES = 3, LONG_ROW = 1 << 20 }; /* the library's tree of a longer one would be beyond all measure */
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -194,7 +192,7 @@ static bool take_row(RowReader *r, int64_t *bytes, Err *e) {
 
 static bool begin_rows(RowReader *r, Err *e) {
     int c;
-    if (r->end >= 3 && !memcmp(r->buffer, byte_order_mark, 3)) r->begin = 3;
+    r->begin = str_mark(r->buffer, r->end);
     if (r->form == SOURCE_TEXT) return true;
     if (r->form == SOURCE_TABLE) return dataset_table_header(r, e);
     if (!skip_blanks(r, &c, e)) return false;
@@ -226,7 +224,10 @@ static bool look_at_start(RowReader *r, Err *e) {
 bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
     int c;
     new_reader(r, fd, name);
-    bool ok = fill(r, e) && skip_blanks(r, &c, e);
+    bool ok = true;
+    while (ok && r->end < MARK_BYTES && !r->at_end) ok = fill(r, e); /* a pipe may give them one by one */
+    if (ok) r->begin = str_mark(r->buffer, r->end);
+    ok = ok && skip_blanks(r, &c, e);
     if (!ok) dataset_reader_close(r);
     return ok;
 }

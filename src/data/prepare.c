@@ -243,8 +243,8 @@ static bool speak_text(Speaker *s, Block *b, const char *path, Err *e) {
     if (!check_utf8(b, path, e)) return false;
     if (b->begins && !dataset_text_begin(&s->maker, &s->sample, e)) return false;
     const char *text = str_text(&b->text);
-    bool mark = b->begins && b->text.len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3);
-    if (!dataset_text_more(&s->maker, &s->sample, text + 3 * mark, b->text.len - 3 * mark, e)) return false;
+    int64_t mark = b->begins ? str_mark(text, b->text.len) : 0;
+    if (!dataset_text_more(&s->maker, &s->sample, text + mark, b->text.len - mark, e)) return false;
     if (b->ends && !dataset_text_end(&s->maker, &s->sample, e)) return false;
     take_sample(b, &s->sample);
     b->row[0].ids_end = b->ids.n;

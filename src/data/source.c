@@ -95,9 +95,8 @@ static const char *metadata_key(const char *at, const char *end) {
 }
 
 bool source_is_amr(const char *bytes, int64_t n) {
-    const char *at = bytes, *end = bytes + n;
+    const char *at = bytes + str_mark(bytes, n), *end = bytes + n;
     bool has_metadata = false;
-    if (n >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3;
     while (at < end) {
         while (at < end && is_space(*at)) at++;
         if (at == end) return false;
@@ -149,9 +148,7 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
         *form = SOURCE_AMR;
         return true;
     }
-    const char *end = bytes + n, *at = bytes;
-    if (n >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) at += 3;
-    at = skip_blanks(at, end);
+    const char *end = bytes + n, *at = skip_blanks(bytes + str_mark(bytes, n), end);
     bool rows = looks_like_rows(at, end), text = is_one_of(path, text_names, COUNT_OF(text_names));
     if (text && rows)
         return fail(e, ERR_FAIL,

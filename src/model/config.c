@@ -236,7 +236,8 @@ bool config_from_file(ModelConfig *c, const char *folder, Err *e) {
     Str text = {0};
     json_error_t je;
     if (!file_read(path, &text, 1 << 20, e)) return false;
-    json_t *j = json_loadb(str_text(&text), (size_t)text.len, 0, &je);
+    int64_t mark = str_mark(str_text(&text), text.len);
+    json_t *j = json_loadb(str_text(&text) + mark, (size_t)(text.len - mark), 0, &je);
     str_free(&text);
     if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
     bool ok = config_from_json(c, j, path, e);

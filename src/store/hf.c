@@ -55,12 +55,27 @@ static bool read_revision(char *out, size_t size, const char *entry, Err *e) {
     return ok;
 }
 
+/* A folder that is no model's, but one of a run or of an adapter: people name it after training. */
+static bool refuse_folder(const char *folder, Err *e) {
+    char path[PATH_BYTES + 256];
+    snprintf(path, sizeof path, "%s/model/config.json", folder);
+    if (file_exists(path))
+        return fail(e, ERR_FAIL, "%s: has no config.json; it is the folder of a run, whose result is %s/model", folder,
+                    folder);
+    static const char *const places[] = {"", "/adapter"};
+    for (int i = 0; i < COUNT_OF(places); i++) {
+        snprintf(path, sizeof path, "%s%s/adapter_config.json", folder, places[i]);
+        if (file_exists(path))
+            return fail(e, ERR_FAIL, "%s: has no config.json; it holds an adapter: give --adapter %s%s, and --model "
+                        "with the model that it was trained on", folder, folder, places[i]);
+    }
+    return fail(e, ERR_FAIL, "%s: has no config.json. Is it a model's folder, and was the download complete?", folder);
+}
+
 static bool use_folder(char *out_path, size_t size, const char *folder, Err *e) {
     char config[PATH_BYTES + 256];
     snprintf(config, sizeof config, "%s/config.json", folder);
-    if (!file_exists(config))
-        return fail(e, ERR_FAIL, "%s: has no config.json. Is it a model's folder, and was the download complete?",
-                    folder);
+    if (!file_exists(config)) return refuse_folder(folder, e);
     if (snprintf(out_path, size, "%s", folder) >= (int)size)
         return fail(e, ERR_FAIL, "%s: the path is too long", folder);
     return true;

@@ -21,7 +21,9 @@ bool jsonfile_parse(json_t **root, const char *text, int64_t bytes, const char *
 bool jsonfile_read(json_t **root, const char *path, int64_t limit_bytes, Err *e) {
     Str text = {0};
     *root = NULL;
-    bool ok = file_read(path, &text, limit_bytes, e) && jsonfile_parse(root, str_text(&text), text.len, path, e);
+    bool ok = file_read(path, &text, limit_bytes, e);
+    int64_t mark = str_mark(str_text(&text), text.len);
+    ok = ok && jsonfile_parse(root, str_text(&text) + mark, text.len - mark, path, e);
     str_free(&text);
     return ok;
 }

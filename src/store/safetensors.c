@@ -168,6 +168,9 @@ static bool header_read(StSet *s, Err *e) {
     if (!file_pread(fd, word, 8, 0, path, e)) return false;
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | word[i];
+    if (!memcmp(word, "version ", 8))
+        return fail(e, ERR_FAIL, "%s: is Git LFS's pointer to the weights, not the weights. Fetch them with "
+                    "`git lfs pull` in that folder", path);
     if (length > (uint64_t)HEADER_LIMIT) /* S1 */
         return fail(e, ERR_FAIL, "%s: its header would take %llu bytes, more than the %lld allowed. "
                     "Is it a safetensors file?", path, (unsigned long long)length, (long long)HEADER_LIMIT);

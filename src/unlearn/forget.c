@@ -81,7 +81,7 @@ static bool read_file(ForgetSet *f, const char *path, int64_t rows, Err *e) {
     if (!file_exists(path))
         return fail(e, ERR_FAIL, "--forget %s: is neither a file nor one of forget01, forget05, forget10", path);
     if (!file_read(path, &text, FILE_BYTES, e)) return false;
-    const char *begin = str_text(&text);
+    const char *begin = str_text(&text) + str_mark(str_text(&text), text.len);
     while (isspace((unsigned char)*begin)) begin++;
     json_error_t where;
     json_t *list = *begin == '[' ? json_loads(begin, 0, &where) : NULL;

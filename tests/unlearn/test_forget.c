@@ -49,7 +49,8 @@ static bool open_text(ForgetSet *f, const char *text, Err *e) {
 }
 
 TEST(forget_sets_are_lists_or_lines_of_numbers) {
-    static const char *const same[] = {"[7, 2, 7]", "7\n2\n", "2\r\n\n7\n7", "  [2,7]\n"};
+    static const char *const same[] = {"[7, 2, 7]", "7\n2\n", "2\r\n\n7\n7", "  [2,7]\n",
+                                       "\xef\xbb\xbf" "7\r\n2\r\n", "\xef\xbb\xbf[2,7]"};
     static const struct {
         const char *text, *says;
     } bad[] = {{"[1, 2", "is not JSON"},
@@ -61,7 +62,7 @@ TEST(forget_sets_are_lists_or_lines_of_numbers) {
                {"1 2\n", "is not a sample number"}};
     ForgetSet f;
     Err e;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (int)(sizeof same / sizeof *same); i++) {
         EXPECT_OK(open_text(&f, same[i], &e));
         EXPECT(f.n == 2 && f.sample[0] == 2 && f.sample[1] == 7);
         EXPECT(f.n_steps == 4 && f.step[0] == 1 && f.step[3] == 7);

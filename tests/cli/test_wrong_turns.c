@@ -1,0 +1,70 @@
+/* test_wrong_turns.c - what a newcomer names in place of the right thing is answered with what to give instead. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tests/snug.h"
+#include "tests/test.h"
+
+static void put(const char *name, const char *text) {
+    file_write_all(test_path(name), text, (int64_t)strlen(text), NULL);
+}
+
+static void expect_said(Ran r, int code, const char *what) {
+    if (!EXPECT(r.code == code && strstr(str_text(&r.err), what)))
+        test_note("    exit %d, wanted %d with '%s':\n%s", r.code, code, what, str_text(&r.err));
+    ran_free(&r);
+}
+
+static void folder(const char *name) { EXPECT(file_make_dirs(test_path(name), NULL)); }
+
+TEST(the_folder_of_a_run_given_as_a_model_is_answered_with_its_result) {
+    char run[500], tuned[500];
+    snprintf(run, sizeof run, "%s", test_path("run"));
+    snprintf(tuned, sizeof tuned, "%s", test_path("tuned"));
+    folder("run/model"), folder("tuned/adapter");
+    put("run/model/config.json", "{}");
+    put("tuned/adapter/adapter_config.json", "{}");
+    expect_said(snug_run("generate --prompt hi --model %s", run), 1, "whose result is");
+    expect_said(snug_run("generate --prompt hi --model %s", tuned), 1, "/tuned/adapter, and --model with");
+    expect_said(snug_run("generate --prompt hi --model %s/adapter", tuned), 1, "/tuned/adapter, and --model with");
+    expect_said(snug_run("generate --prompt hi --model %s/model/config.json", run), 1, "is a file; name the folder");
+}
+
+TEST(weights_that_are_a_pointer_of_git_lfs_are_called_so) {
+    folder("lfs");
+    EXPECT(file_copy("models/tally/config.json", test_path("lfs/config.json"), NULL) &&
+           file_copy("models/tally/tokenizer.json", test_path("lfs/tokenizer.json"), NULL));
+    put("lfs/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:12ab\nsize 4723688\n");
+    expect_said(snug_run("generate --prompt hi --model %s", test_path("lfs")), 1, "git lfs pull");
+}
+
+TEST(a_quantised_folder_that_is_to_be_trained_is_named_and_not_an_option_nobody_gave) {
+    Ran r = snug_run("quantize --model tally --quantize nf4 --out %s", test_path("q"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    expect_said(snug_run("plan --model %s --seq 64", test_path("q")), 2, "stored as nf4, and such weights are not");
+    expect_said(snug_run("plan --model tally --seq 64 --quantize nf4"), 2, "it goes with --mode lora");
+}
+
+TEST(half_of_an_options_name_is_completed_in_the_answer) {
+    expect_said(snug_run("generate --model tally --prompt hi --max-new 3"), 2, "Did you mean --max-new-tokens?");
+    expect_said(snug_run("generate --model tally --prompt hi --max_new 3"), 2, "Did you mean --max-new-tokens?");
+    expect_said(snug_run("plan --model tally --gradient-acc 3"), 2, "Did you mean --gradient-accumulation-steps?");
+    expect_said(snug_run("monitor --port 8080"), 2, "--serve PORT");
+}
+
+TEST(a_file_given_as_an_option_to_a_command_that_takes_words_is_answered_so) {
+    expect_said(snug_run("prepare --data x.txt --tokenizer tally --out y"), 2,
+                "which is given FILE... without an option");
+    expect_said(snug_run("convert --model x --from dense --out y"), 2, "which is given FILE|DIR without an option");
+    expect_said(snug_run("amr parse --model tally --data x"), 2, "which is given FILE without an option");
+}
+
+TEST(words_of_other_trainers_that_train_takes_are_taken_by_plan) {
+    Ran r = snug_run("plan --model tally --seq 64 --stage sft");
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    expect_said(snug_run("plan --model tally --stage dpo"), 2, "the command says what is done");
+}
