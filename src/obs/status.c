@@ -112,9 +112,18 @@ void status_phase(JobStatus *s, const char *phase) {
     status_put(s);
 }
 
+static bool is_older(const JobStatus *s, double seconds) {
+    return s->path[0] && sensors_wall_seconds() - s->updated >= seconds;
+}
+
+void status_update(JobStatus *s, const char *phase) {
+    static const double seconds = 0.1;
+    if (s && (is_older(s, seconds) || strcmp(s->phase, phase))) status_phase(s, phase);
+}
+
 bool status_is_due(const JobStatus *s) {
     static const double seconds = 1;
-    return s && s->path[0] && sensors_wall_seconds() - s->updated >= seconds;
+    return s && is_older(s, seconds);
 }
 
 void status_count(JobStatus *s, int64_t done, int64_t total, double left_seconds) {

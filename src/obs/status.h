@@ -45,6 +45,8 @@ void status_begin(JobStatus *s,
                   const char *folder); /* in the place of what a dead job with the same out has left */
 void status_put(JobStatus *s);
 void status_phase(JobStatus *s, const char *phase); /* the same with another phase; NULL: not announced */
+/* The same at most ten times a second as long as the phase stays: short steps may all be logged. */
+void status_update(JobStatus *s, const char *phase);
 /* Inside an answer or an evaluation: the tokens so far, with the speed since the last time; written at most once a
  * second. taken: bytes, as measured_bytes; NULL status: not announced. */
 bool status_is_due(const JobStatus *s);

@@ -288,7 +288,7 @@ static void tell(Run *r, double loss) {
     s->step_seconds = r->progress.all.step_seconds / (double)MAX2(r->progress.steps_here, 1);
     s->tokens = 0;
     s->measured_bytes = ring_most_bytes(r->ring);
-    status_phase(s, "training");
+    status_update(s, "training");
 }
 
 static bool evaluates_after(const Run *r, int64_t step) {

@@ -415,6 +415,26 @@ TEST(a_status_whose_folder_was_taken_away_is_written_again) {
     status_end(&s);
 }
 
+TEST(a_job_of_short_steps_is_not_written_at_every_step) {
+    JobStatus s, back;
+    status_init(&s);
+    snprintf(s.out, sizeof s.out, "/x/y");
+    status_begin(&s, test_path("jobs"));
+    s.updated += 3600; /* whatever the machine does meanwhile, the last writing is not long ago */
+    s.step = 1;
+    status_update(&s, "training"); /* another phase */
+    s.updated += 3600;
+    s.step = 2;
+    status_update(&s, "training");
+    EXPECT(status_list(&back, 1, test_path("jobs")) == 1 && back.step == 1);
+    EXPECT_STR(back.phase, "training");
+    s.updated = 0;
+    status_update(&s, "training");
+    EXPECT(status_list(&back, 1, test_path("jobs")) == 1 && back.step == 2);
+    status_update(NULL, "training");
+    status_end(&s);
+}
+
 TEST(a_status_is_read_back_as_it_was_written) {
     JobStatus s, back;
     status_init(&s);
