@@ -133,14 +133,15 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Processor seconds of this process and of those it started and waited for: they say more than the clock beside others. */
+/* Processor seconds of this process and of those it waited for: beside other work they say more than the clock. */
 static double worked(void) {
     double sum = 0;
     static const int whose[] = {RUSAGE_SELF, RUSAGE_CHILDREN};
     for (int i = 0; i < 2; i++) {
         struct rusage u;
         getrusage(whose[i], &u);
-        sum += (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+        sum += (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec);
+        sum += 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
     }
     return sum;
 }
