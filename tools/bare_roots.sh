@@ -56,6 +56,10 @@ inside() { # command...: in the current root, as root, with what little a fresh 
         root=$1; shift
         mount -t proc proc "$root/proc"
         mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
+        if mkdir -p "$root/dev/pts" && mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
+        then # terminals of its own, for the tests that type
+            [ -e "$root/dev/ptmx" ] || ln -s pts/ptmx "$root/dev/ptmx"
+        fi 2>/dev/null
         [ -z "$FROZEN" ] || { mkdir -p "$root$FROZEN"; mount -t tmpfs -o ro tmpfs "$root$FROZEN"; }
         exec chroot "$root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
             HOME="$HOME_INSIDE" TERM=dumb http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" \

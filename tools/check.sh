@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, as many at a time as there are
-# cores, and adds up what they count: a line each, with the whole of what a failed one said (VERBOSE=1: of all).
+# check.sh BINARY... - runs the room checks, every test binary and every tests/*.sh, one more at a time than there are
+# cores, because many of them wait (JOBS=N: N), and adds up what they count: a line each, with the whole of what a
+# failed one said (VERBOSE=1: of all).
 #
 # QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU
 # as well, one after the other.
 set -u
 cd "$(dirname "$0")/.."
-began=$SECONDS jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+began=$SECONDS jobs=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
 passed=0 failed=0 skipped=0 left=0
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export XDG_CONFIG_HOME=/nonexistent # no machine file of the person who tests
@@ -65,21 +66,19 @@ alone() { start "$@"; finish; }
 
 # ---- what there is ----
 
-heavy="test-same test-faults test-budget test-unlearn test-death test-cli test-plan" # the longest begin first
-order() { # binaries
-    local name binary
-    for name in $heavy; do for binary in "$@"; do [ "${binary##*/}" = "$name" ] && echo "$binary"; done; done
-    for binary in "$@"; do case " $heavy " in *" ${binary##*/} "*) ;; *) echo "$binary" ;; esac; done
+# The longest begin first, so that none of them is alone at the end; the scripts are among them.
+heavy="test-budget test-same test-unlearn test-faults test-death test-cli test-plan test-grpo test-data"
+is_heavy() { case " $heavy " in *" ${1##*/} "*) return 0 ;; esac; return 1; }
+start_binary() { # a job goes to a GPU where there is one: only the tests of it shall see it
+    [ "${1##*/}" = test-cuda ] || start "${1##*/}" env CUDA_VISIBLE_DEVICES= "$1"
 }
 
-start rooms tools/rooms.sh
-while read -r binary; do # a job goes to a GPU where there is one: only the tests of it shall see it
-    case ${binary##*/} in
-    test-cuda) ;;
-    *) start "${binary##*/}" env CUDA_VISIBLE_DEVICES= "$binary" ;;
-    esac
-done < <(order "$@")
+for name in $heavy; do
+    for binary in "$@"; do [ "${binary##*/}" != "$name" ] || start_binary "$binary"; done
+done
 for script in tests/*.sh; do start "${script##*/}" timeout -k 10 1200 bash "$script"; done
+start rooms tools/rooms.sh
+for binary in "$@"; do is_heavy "$binary" || start_binary "$binary"; done
 finish
 
 parts_on_gpu() { # binary

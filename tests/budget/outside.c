@@ -140,7 +140,11 @@ bool outside_make(int embedding_mib) {
              "init --model qwen2.5-0.5b --out ../large --set num_hidden_layers=2 --set hidden_size=%d --set "
              "num_attention_heads=4 --set num_key_value_heads=2 --set intermediate_size=512 --set vocab_size=%lld",
              HIDDEN, (long long)(embedding_mib * MIB / HIDDEN / 2));
-    return make(arguments) && world_copy_tree("models/tally", world_path("tally")) &&
+    return make(arguments) && world_copy_tree("models/tally", world_path("tally"));
+}
+
+bool outside_make_all(int embedding_mib) {
+    return outside_make(embedding_mib) &&
            make("convert --from dense ../tally --out ../sparse --overwrite") &&
            make("prepare --tokenizer ../tally --out ../shards --overwrite ../text.jsonl") &&
            make(

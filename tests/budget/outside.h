@@ -20,8 +20,10 @@ typedef struct OutsideCommand {
 extern const OutsideCommand outside_command[];
 extern const int outside_commands;
 
-/* The inputs of all of them below test_tmp(), with a model whose embedding takes embedding_mib as bf16. */
+/* Below test_tmp(): a model whose embedding takes embedding_mib as bf16, tally, and texts. */
 bool outside_make(int embedding_mib);
+/* And what only sweeps over all commands need: a logged run, an adapter, shards, a sparse model. */
+bool outside_make_all(int embedding_mib);
 
 typedef struct OutsideLimit { /* all 0: none */
     int resource;             /* RLIMIT_... */

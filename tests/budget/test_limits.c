@@ -59,25 +59,25 @@ static bool can_be_limited(void) {
 TEST(every_command_ends_by_itself_under_any_limit_on_addresses) {
     Table t = {.name = "ulimit -v"};
     static const int mib[] = {64, 128, 256, 400, 1024, 4096, 0};
-    if (can_be_limited() && outside_make(16)) try_all(&t, RLIMIT_AS, mib);
+    if (can_be_limited() && outside_make_all(16)) try_all(&t, RLIMIT_AS, mib);
 }
 
 TEST(every_command_ends_by_itself_under_any_limit_on_data) {
     Table t = {.name = "ulimit -d"};
     static const int mib[] = {8, 128, 400, 0};
-    if (can_be_limited() && outside_make(16)) try_all(&t, RLIMIT_DATA, mib);
+    if (can_be_limited() && outside_make_all(16)) try_all(&t, RLIMIT_DATA, mib);
 }
 
 TEST(every_command_ends_by_itself_under_a_limit_on_file_sizes) {
     Table t = {.name = "ulimit -f"};
     static const int mib[] = {1, 24, 0};
-    if (outside_make(16)) try_all(&t, RLIMIT_FSIZE, mib);
+    if (outside_make_all(16)) try_all(&t, RLIMIT_FSIZE, mib);
 }
 
 /* ---- what a small limit leaves ---- */
 
 TEST(commands_without_products_work_in_little_address_space) {
-    if (!can_be_limited() || !outside_make(16)) return;
+    if (!can_be_limited() || !outside_make_all(16)) return;
     OutsideLimit l = {.resource = RLIMIT_AS, .bytes = process_program_bytes() + 48 * MIB};
     for (int i = 0; i < outside_commands; i++) {
         const OutsideCommand *c = &outside_command[i];

@@ -33,7 +33,7 @@ TEST(the_kernels_peak_of_every_command_is_within_its_plan) {
         test_skip("the sanitizers' own memory is in no command's plan");
         return;
     }
-    if (outside_make(64)) EXPECT(world_share(within_its_plan, NULL, outside_commands));
+    if (outside_make_all(64)) EXPECT(world_share(within_its_plan, NULL, outside_commands));
 }
 
 /* ---- above it ---- */
