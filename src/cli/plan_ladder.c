@@ -127,10 +127,12 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     Machine m = c->machine.kind == MACHINE_CUDA ? c->machine : card_machine(card_at(0)); /* a table about GPUs */
     bool both = c->free.recompute;
     json_t *list = json_array();
+    JobSpec one = c->asked;
+    job_set_micro(&one, 1, m.kind);
     str_addf(
         text,
         "\nthe batch table: rows of %lld tokens at once, on a GPU; smallest card that holds it (of how many)\n",
-        (long long)c->asked.seq);
+        (long long)one.seq);
     str_addf(text, "  %5s %11s %11s  %-27s", "rows", "activations", "total",
              both ? "nothing recomputed" : "as asked");
     str_addf(text, both ? " %11s %11s  %s\n" : "\n", "activations", "total", "blocks recomputed");

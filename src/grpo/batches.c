@@ -12,7 +12,7 @@ enum { MOST = 1 << 20 };                                   /* of any one size */
 
 /* ---- what can be cut ---- */
 
-static int64_t common_divisor(int64_t a, int64_t b) {
+int64_t batches_common_divisor(int64_t a, int64_t b) {
     while (b) {
         int64_t rest = a % b;
         a = b;
@@ -45,10 +45,10 @@ static bool refuse_group(const BatchSpec *s, Err *e) {
     Str hint = {0};
     bool by_accum = s->steps == s->accum;
     int64_t all = s->batch * s->steps;
-    add_multiples(&hint, "--batch-size", s->batch, s->group / common_divisor(s->group, s->steps));
+    add_multiples(&hint, "--batch-size", s->batch, s->group / batches_common_divisor(s->group, s->steps));
     str_add(&hint, ", ");
     add_multiples(&hint, by_accum ? "--accum" : "--steps-per-generation", s->steps,
-                  s->group / common_divisor(s->group, s->batch));
+                  s->group / batches_common_divisor(s->group, s->batch));
     add_divisors(&hint, "--num-generations", s->group, all);
     fail(e, ERR_USAGE,
          "%lld completions (--batch-size %lld x %s %lld) are no whole groups of %lld (--num-generations): every "

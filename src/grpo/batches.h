@@ -59,4 +59,6 @@ typedef struct BatchPlace {
 /* Of micro-batch `micro` (0 .. accum - 1) of an update (0 .. updates - 1 within its rollout). */
 BatchPlace batches_place(const Batches *b, int64_t update, int64_t micro);
 
+int64_t batches_common_divisor(int64_t a, int64_t b); /* the greatest */
+
 #endif

@@ -3,14 +3,7 @@
 
 #include <math.h>
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
+#include "grpo/batches.h"
 
 const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups, MachineKind kind) {
     if (kind != MACHINE_CPU) return "there is no kernel for shared prompts on a GPU yet";
@@ -25,7 +18,7 @@ const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool wh
 
 int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch, MachineKind kind) {
     bool shares = s->share_prompts && kind == MACHINE_CPU && s->prompt_tokens > 1;
-    return shares ? common_divisor(s->group, micro_batch) : 1;
+    return shares ? batches_common_divisor(s->group, micro_batch) : 1;
 }
 
 void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind kind) {

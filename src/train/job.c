@@ -50,8 +50,8 @@ void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind) {
     int64_t all = job_samples(s);
     if (s->task && s->task->lay_out) s->task->lay_out(s->task, s, samples, kind);
     s->micro_batch = samples / MAX2(s->row_samples, 1);
-    s->accum = (s->rows ? job_rows(s) : all / MAX2(s->row_samples, 1)) + s->micro_batch - 1;
-    s->accum /= s->micro_batch;
+    int64_t each = MAX2(s->row_samples, 1), rows = s->rows ? job_rows(s) : (all + each - 1) / each;
+    s->accum = (rows + s->micro_batch - 1) / s->micro_batch;
 }
 
 int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }

@@ -207,6 +207,7 @@ static void set_ladder(SearchSpace *s) {
 static void space_init(SearchSpace *s, const JobSpec *asked, const Machine *m, SearchFreedom free) {
     *s = (SearchSpace){.asked = *asked, .free = free, .kind = m->kind};
     s->fit = (FitSpace){.axes = AXES, .relief = relief, .disk_relief = disk_relief, .disk_rungs = disk_rungs};
+    job_set_micro(&s->asked, job_micro_samples(asked), m->kind); /* it may be laid out for another machine */
     set_micro_axis(s);
     s->fit.unordered[AXIS_MICRO] = asked->rows != NULL; /* a smaller micro-batch may compute fewer rows of padding */
     set_recompute_axis(s);

@@ -72,6 +72,7 @@ static const struct {
     {PLAN "--evaluator-tokens 4", NULL},
     {PLAN "--expected-completion 4", NULL},
     {PLAN "--reference none", NULL},
+    {PLAN "--share-prompts off", NULL},
     {PLAN "--prompt-tokens 4", NULL},
     {PLAN "--slots 4", NULL},
     {PLAN "--context 40", NULL},

@@ -44,7 +44,7 @@ typedef struct Layer {
 typedef struct Recorder {
     Program *p;
     const Decoder *d;
-    Tid ids, labels, order, positions, docs, weight, divisor, inv_freq, max_norm, dials, loss, parts, verdict;
+    Tid ids, labels, order, positions, docs, prefix, weight, divisor, inv_freq, max_norm, dials, loss, parts, verdict;
     Tid embed, head, norm;
     Layer layer[MAX_LAYERS];
     Tid trained[MAX_TRAINED], part[MAX_TRAINED], m[MAX_TRAINED], v[MAX_TRAINED];
@@ -135,6 +135,7 @@ static void inputs(Recorder *r) {
     r->order = input(r, "id_order", ROLE_INPUT, FMT_I32, n);
     r->positions = input(r, "positions", ROLE_INPUT, FMT_I32, n);
     r->docs = input(r, "doc_begin", ROLE_INPUT, FMT_I32, n);
+    if (r->d->sparse) r->prefix = prog_tensor(r->p, "prefix", ROLE_INPUT, FMT_I32, 2, DIMS(n, 2));
     r->weight = input(r, "token_weight", ROLE_INPUT, FMT_F32, n);
     r->divisor = input(r, "divisor", ROLE_DIAL, FMT_F64, 1);
     r->inv_freq = input(r, "inv_freq", ROLE_TABLE, FMT_F32, r->d->head_dim / 2);
@@ -153,12 +154,12 @@ static Tid attention(Recorder *r, const Layer *y, Tid x) {
     Program *p = r->p;
     Tid normed = op_rmsnorm(p, x, y->norm1, 1e-6f), chosen = NONE, gate = NONE;
     if (y->norm_o) {
-        chosen = op_attend(p, apply(r, &y->index, "index", normed), r->docs, NONE, r->heads);
+        chosen = op_attend(p, apply(r, &y->index, "index", normed), r->docs, r->prefix, r->heads);
         gate = op_swiglu(p, apply(r, &y->gate, "gate", normed));
     }
     Tid qkv = apply(r, &y->qkv, "qkv", normed);
     if (y->norm_q) qkv = op_head_norm(p, qkv, y->norm_q, y->norm_k, r->heads);
-    Tid att = op_attend(p, op_rope(p, qkv, r->positions, r->inv_freq, r->heads), r->docs, NONE, r->heads);
+    Tid att = op_attend(p, op_rope(p, qkv, r->positions, r->inv_freq, r->heads), r->docs, r->prefix, r->heads);
     if (y->norm_o) {
         Tid gated = op_add(p, "gated", op_add(p, "att_of_chosen", att, chosen), gate);
         att = op_rmsnorm(p, gated, y->norm_o, 1e-6f);

@@ -9,7 +9,8 @@ typedef struct Decoder {
     int64_t width, hidden, vocab, tokens, seq, chunk;
     int rank;           /* of adapters beside every product; 0: all weights are trained */
     bool head_norms;    /* norms of q and k heads */
-    bool sparse;        /* a block of another family: an indexer attends first, a gate and a norm follow attention */
+    bool sparse;        /* a block of another family: an indexer attends first, a gate and a norm follow attention,
+                         * and documents have tokens in front of them in common */
     bool tied;          /* the head is the embedding: its gradient has two writers, far apart */
     int64_t accumulate; /* plays of the micro-step */
     Home home;          /* of the layers' products; format FMT_BF16 on the device: nothing to bring in */
