@@ -30,7 +30,7 @@ typedef enum QuantKind { QUANT_NONE, QUANT_OWN, QUANT_BNB_NF4 } QuantKind; /* of
 typedef enum Selection { SELECTION_LEARNED, SELECTION_RANDOM, SELECTION_ORACLE, SELECTION_ALL, SELECTION_COUNT } Selection;
 enum { GSA_MOST_LAYERS = 256 /* of a model in which some are dense */ };
 typedef struct GsaConfig {
-    uint64_t dense_layers[GSA_MOST_LAYERS / 64]; /* a bit each: not in sparse_layers, it has neither indexer nor gates */
+    uint64_t dense_layers[GSA_MOST_LAYERS / 64]; /* a bit each: it has neither indexer nor gates */
     int index_heads, index_dim;
     bool index_relu;       /* indexer_activation */
     KeepBy keep;           /* how many keys: use_adaptive_k, adaptive_k_method */
