@@ -43,6 +43,8 @@ CASES = {
     "warmup": dict(stage="warmup"),
     "warmup_packed": dict(stage="warmup", docs=[5, 17], indexer_activation="relu"),
     "converted": dict(qkv_bias=True, qk_norm=True),
+    "some_layers": dict(sparse_layers=[1]),
+    "warmup_some_layers": dict(stage="warmup", sparse_layers=[0]),
 }
 
 
@@ -139,6 +141,10 @@ def select(c, layer, I, seen, prob):
     return mask
 
 
+def is_sparse(c, layer):
+    return layer in c.get("sparse_layers", range(c["n_layers"]))
+
+
 def attention(c, w, layer, h, positions, seen, out):
     pre, H, G = f"model.layers.{layer}.self_attn.", c["n_heads"], c["n_kv_heads"]
     D, n, act = c.get("d_head", c["d_model"] // H), len(h), c.get("gate_activation", "sigmoid")
@@ -146,7 +152,7 @@ def attention(c, w, layer, h, positions, seen, out):
     q, k, v = (project(p + "_proj").view(n, -1, D) for p in "qkv")
     if c.get("qk_norm"):
         q, k = norm(q, w[pre + "q_norm.weight"], 1e-5), norm(k, w[pre + "k_norm.weight"], 1e-5)
-    if c.get("use_value_gate", True):
+    if c.get("use_value_gate", True) and is_sparse(c, layer):
         v = v * gate(project("value_gate"), act).view(n, -1, D)
     angle = positions[:, None] * frequencies(c, D)
     q, k = rope(q, angle), rope(k, angle)
@@ -154,7 +160,7 @@ def attention(c, w, layer, h, positions, seen, out):
     s = torch.einsum("thd,shd->hts", q, k) / math.sqrt(D)
     whole = torch.softmax(s.masked_fill(~seen, -math.inf), -1)
     o = dense = torch.einsum("hts,shd->thd", whole, v)
-    if c.get("selection", "learned") != "all":
+    if c.get("selection", "learned") != "all" and is_sparse(c, layer):
         I = scores(c, w, pre, h.detach())
         mask = select(c, layer, I, seen, whole)
         part = torch.softmax(s.masked_fill(~mask, -math.inf), -1)
@@ -167,7 +173,7 @@ def attention(c, w, layer, h, positions, seen, out):
             log_i = torch.log_softmax(I.masked_fill(~over, -math.inf), -1)
             kl = torch.where(over & (p > 0), p * (p.clamp_min(1e-300).log() - log_i.masked_fill(~over, 0)), 0.0).sum(-1)
             out[stage].append(kl)
-    if c.get("use_output_gate", True):
+    if c.get("use_output_gate", True) and is_sparse(c, layer):
         z = gate(project("output_gate"), act)
         o = o * (z[:, :, None] if c.get("output_gate_per_head") else z.view(n, H, D))
     return o.reshape(n, H * D) @ w[pre + "o_proj.weight"].T
@@ -204,10 +210,10 @@ def shapes(c):
             yield pre + "self_attn.k_norm.weight", (D,)
         yield pre + "self_attn.o_proj.weight", (C, H * D)
         for name, rows in (("value_gate", G * D), ("output_gate", H if c.get("output_gate_per_head") else H * D)):
-            if c.get("use_" + name, True):
+            if c.get("use_" + name, True) and is_sparse(c, l):
                 yield pre + f"self_attn.{name}.weight", (rows, C)
                 yield pre + f"self_attn.{name}.bias", (rows,)
-        if c.get("selection") != "all":
+        if c.get("selection") != "all" and is_sparse(c, l):
             for name, rows in (("query_proj", J * E), ("key_proj", E), ("weight_proj", J)):
                 yield pre + f"self_attn.indexer.{name}.weight", (rows, C)
             yield pre + "self_attn.indexer.weight_proj.bias", (J,)
@@ -241,7 +247,7 @@ def make_case(name, change, folder):
     learned = c.get("selection", "learned") == "learned"
     index_loss = torch.zeros(())
     if learned:
-        per = torch.stack(out["dense" if stage == "warmup" else "sparse"]).view(ROWS, c["n_layers"], SEQ)
+        per = torch.stack(out["dense" if stage == "warmup" else "sparse"]).view(ROWS, -1, SEQ)
         index_loss = (per * weight[:, None]).sum() / weight.sum()
     (loss + index_loss).backward()
     expected = {"ids": ids.int(), "labels": labels.int(), "positions": positions.int().repeat(ROWS, 1),

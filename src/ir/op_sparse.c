@@ -331,7 +331,7 @@ static double tile_attend_share(const AttrHeads *h, bool grad) {
         double most, half;
     } share[2][2] = {{{0.48, 530}, {0.31, 330}}, {{0.505, 250}, {0.31, 170}}}; /* heads of 64, of 128 */
     enum { WIDE = 96 };
-    double seq = (double)h->seq;
+    double seq = (double)sparse_span(h);
     return share[h->head_dim >= WIDE][grad].most * seq / (seq + share[h->head_dim >= WIDE][grad].half);
 }
 static double attend_tiles_share(const Program *p, const Step *s) {
@@ -339,7 +339,10 @@ static double attend_tiles_share(const Program *p, const Step *s) {
     const AttrHeads *h = &s->attr.heads;
     Tid qkv = grad ? s->attend_selected_grad.in.qkv : s->attend_selected.in.qkv;
     Tid keys = grad ? s->attend_selected_grad.in.keys : s->attend_selected.in.keys;
-    if (sparse_device_attend(h, prog_t(p, qkv)->format, grad) == SPARSE_PLAIN) return 0;
+    enum { FEW_PERCENT = 5 }; /* bound by the bytes of a cache, not by arithmetic */
+    SparseAttend how = sparse_device_attend(h, prog_t(p, qkv)->format, grad);
+    if (how == SPARSE_PLAIN) return 0;
+    if (how == SPARSE_FEW) return FEW_PERCENT / 100.0;
     return tile_attend_share(h, grad) * selected_of_seen(p, keys, h);
 }
 static double attend_plain_share(const Program *p, const Step *s) {
@@ -347,9 +350,9 @@ static double attend_plain_share(const Program *p, const Step *s) {
 }
 
 /* Between its products the indexer has an exponential for each pair and head, and a ranking behind. By --profile of
- * gsa-1.7b, 1 x 4096, on commit 3354c4f (gsa-long-h200): index_loss 13.7 ms, its gradient 17.4, and what the step leaves
- * for select; how the losses divide among attention's heads and the indexer's is by gsa-512m, whose older kernels had
- * the same tiles. */
+ * gsa-1.7b, 1 x 4096, on commit 3354c4f (gsa-long-h200): index_loss 13.7 ms, its gradient 17.4, and what the step
+ * leaves for select; how the losses divide among attention's heads and the indexer's is by gsa-512m, whose older
+ * kernels had the same tiles. */
 #define SCORES_SHARE 0.024
 #define LOSS_ATTENDS_SHARE 0.135
 #define LOSS_SCORES_SHARE 0.0305
@@ -423,7 +426,8 @@ const OpRow op_row_mix = {.shape = mix_shape,
 const OpRow op_row_index_put = {.shape = index_put_shape, .flags = OPF_WRITES_STATE};
 const OpRow op_row_select = {
     .shape = select_shape, .flops = select_flops, .matrix_share = select_tiles_share,
-    .vector_share = select_plain_share, .launches = select_launches, .workspace = select_workspace, .flags = OPF_MIXES_TOKENS};
+    .vector_share = select_plain_share, .launches = select_launches, .workspace = select_workspace,
+    .flags = OPF_MIXES_TOKENS};
 const OpRow op_row_attend_selected = {.shape = attend_selected_shape,
                                       .grad = attend_selected_grad,
                                       .flops = attend_selected_flops,

@@ -137,7 +137,8 @@ static double head_bytes_on_top(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     double rows = (double)prog_rows(p, h.x), logits = rows * (double)prog_rows(p, h.w);
     double dw = h.dw ? 2 * (double)prog_bytes(p, h.dw) * rows / (double)MAX2(s->attr.head.chunk, 1) : 0;
-    return (h.dx || h.dw ? 3 : 1) * logits * (double)format_item_bytes(device_logits_format(&s->attr.head, prog_t(p, h.x)->format)) + dw;
+    Format kept = device_logits_format(&s->attr.head, prog_t(p, h.x)->format);
+    return (h.dx || h.dw ? 3 : 1) * logits * (double)format_item_bytes(kept) + dw;
 }
 
 /* A large head is decoded panel by panel, never whole. */

@@ -32,7 +32,7 @@ typedef enum Selection {
 } Selection;
 enum { GSA_MOST_LAYERS = 256 /* of a model in which some are dense */ };
 typedef struct GsaConfig {
-    uint64_t dense_layers[GSA_MOST_LAYERS / 64]; /* a bit each: not in sparse_layers, it has neither indexer nor gates */
+    uint64_t dense_layers[GSA_MOST_LAYERS / 64]; /* a bit each: it has neither indexer nor gates */
     int index_heads, index_dim;
     bool index_relu;       /* indexer_activation */
     KeepBy keep;           /* how many keys: use_adaptive_k, adaptive_k_method */

@@ -96,8 +96,8 @@ static bool refuse_learned_k(const json_t *j, const char *where, Err *e) {
     const char *method = json_string_value(json_object_get(j, "adaptive_k_method"));
     return !method || strcmp(method, "learned") ||
            fail(e, ERR_FAIL,
-                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss has "
-                "a gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
+                "%s: 'adaptive_k_method' is 'learned', which is not supported: a number of keys is whole, so no loss "
+                "has a gradient for the head that gives it, and it would stay as it was drawn. Use variance or entropy",
                 where);
 }
 
@@ -183,7 +183,8 @@ bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e) {
     bool ok = config_get_int32(j, "d_indexer", &g->index_dim, false, where, e) &&
               config_get_int32(j, "n_indexer_heads", &g->index_heads, false, where, e) &&
               get_word(j, "indexer_activation", index_acts, 2, &index_act, where, e) && read_keep(c, j, where, e) &&
-              read_layers(g, j, where, e) && read_gates(c, j, where, e) && config_get_real(j, "dense_residual_alpha", &g->dense_share, where, e) &&
+              read_layers(g, j, where, e) && read_gates(c, j, where, e) &&
+              config_get_real(j, "dense_residual_alpha", &g->dense_share, where, e) &&
               config_get_bool(j, "use_indexer_warmup", &g->warmup, where, e) &&
               config_get_int(j, "indexer_warmup_steps", &g->warmup_steps, false, where, e) &&
               get_word(j, "selection", selection_names, SELECTION_COUNT, &selection, where, e) &&

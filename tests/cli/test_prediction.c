@@ -40,13 +40,13 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* Flags of `snug plan --task grpo` for a run: its own, and the layout that its planner settled on. Which weights come by
- * phase is left to the search again, by the budget. */
+/* Flags of `snug plan --task grpo` for a run: its own, and the layout that its planner settled on. Which weights come
+ * by phase is left to the search again, by the budget. */
 static void grpo_flags(Str *out, const char *command, const char *layout) {
     char flag[64], value[128];
     int n = 0;
     str_add(out, "--task grpo --precision bf16");
-    if (!strstr(command, "--prompt-tokens")) str_add(out, " --prompt-tokens 128"); /* bench/grpo_gpu.sh gave it to all */
+    if (!strstr(command, "--prompt-tokens")) str_add(out, " --prompt-tokens 128"); /* older lines: all had it */
     for (; sscanf(command, " %63s %127s%n", flag, value, &n) == 2; command += n)
         if (strcmp(flag, "--steps") && strcmp(flag, "--meta-prompt") && !has_word(layout, flag))
             str_addf(out, " %s %s", flag, value);

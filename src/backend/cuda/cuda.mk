@@ -4,7 +4,8 @@
 #                    the path, else build/cuda-toolkit, which `make deps CUDA=1` fills where there is none
 #   CUDA_ARCHS=...   compute capabilities, "90" or "80 90"; native: that of the card that is here (90 when there is none);
 #                    all: 75 80 86 89 90 100 120. Each gets machine code; the newest also PTX for cards to come.
-#   make cuda-resources   fails when a kernel uses stack or spills registers; cuda-resources-80: of sparse attention on 8.0
+#   make cuda-resources   fails when a kernel uses stack or spills registers
+#   make cuda-resources-80   the same of sparse attention, compiled for 8.0
 #
 # The driver, cuBLASLt and cuDNN are opened at run time, so the binary starts without them.
 
@@ -71,8 +72,9 @@ cuda-resources: $(CUDA_CU:%=$(B)/%.o)
 	@$(CUDA_SPILLS) $(CUDA_CU:%=$(B)/%.resources)
 
 # The same of the kernels of sparse attention for 8.0, where registers are short: compiled for that alone.
-CUDA_SPARSE := $(filter %/attend.cu %/attend_grad.cu %/gate.cu %/gathered.cu %/index_loss.cu %/index_scores.cu %/index_tiles.cu \
-                        %/mask.cu %/select.cu %/select_ranked.cu %/selected.cu %/selected_few.cu,$(CUDA_CU))
+CUDA_SPARSE := $(filter %/attend.cu %/attend_grad.cu %/gate.cu %/gathered.cu %/index_loss.cu %/index_scores.cu \
+                        %/index_tiles.cu %/mask.cu %/select.cu %/select_ranked.cu %/selected.cu \
+                        %/selected_few.cu,$(CUDA_CU))
 -include $(CUDA_SPARSE:%=$(B)/%.resources-80.d)
 cuda-resources-80: $(CUDA_SPARSE:%=$(B)/%.resources-80)
 	@$(CUDA_SPILLS) $^
