@@ -1,5 +1,5 @@
-/* unlearn_speed.c - how fast LMCleaner's passes over v go, beside a copy of the same memory. One JSON line; processor time, so
- * that it means something on a busy machine: bytes read and written, over the seconds of one thread.
+/* unlearn_speed.c - how fast LMCleaner's passes over v go, beside a copy of the same memory. One JSON line; processor
+ * time, so that it means something on a busy machine: bytes read and written, over the seconds of all threads.
  *
  * usage: unlearn_speed MILLIONS THREADS [REPEATS]    (10 bytes of memory a parameter; bench/unlearn_speed.sh) */
 #include <stdio.h>

@@ -361,7 +361,9 @@ static bool same_beginning(const char *now, const char *want, bool complete) {
     return same;
 }
 
-static bool is_record(const char *name) { return !strcmp(name, "rewards.jsonl") || !strcmp(name, "samples.jsonl"); }
+static bool is_record(const char *name) {
+    return !strcmp(name, "rewards.jsonl") || !strcmp(name, "samples.jsonl") || !strcmp(name, "steps.jsonl");
+}
 
 /* Records that say when and how fast: nobody else's can be the same. */
 static bool is_timed(const char *name) { return !strcmp(name, "EFFICIENCY.json") || !strcmp(name, "audit.jsonl"); }
@@ -394,7 +396,8 @@ static bool check_entry(void *context, const char *folder, const char *name) {
     snprintf(now, sizeof now, "%s/%s", c->now, name);
     snprintf(want, sizeof want, "%s/%s", c->want, name);
     if (c->before) snprintf(before, sizeof before, "%s/%s", c->before, name);
-    if (file_is_dir(now)) return check_folder(c->why, now, want, before[0] ? before : NULL, c->complete, false);
+    if (file_is_dir(now))
+        return check_folder(c->why, now, want, before[0] ? before : NULL, c->complete, !strcmp(name, "step-log"));
     bool older = before[0] && (!c->complete || !file_exists(want)); /* what was there already may stand for it */
     if (!strcmp(name, "metrics.jsonl") ? same_metrics(now, want, c->complete)
         : !strcmp(name, "plan.json")   ? parses(now)

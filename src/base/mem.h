@@ -18,7 +18,7 @@
 #include "base/check.h"
 
 void *mem_alloc(int64_t bytes);               /* zeroed; gives: mem_free */
-void *mem_alloc_wide(int64_t bytes);          /* the same, in huge pages where the system has them: for what is used whole */
+void *mem_alloc_wide(int64_t bytes);          /* the same, in huge pages if there are any: for what is used whole */
 void *mem_resize(void *p, int64_t bytes);     /* like realloc; new bytes are not zeroed */
 void mem_free(void *p);                       /* NULL is fine */
 char *mem_strdup(const char *s);              /* gives: mem_free */

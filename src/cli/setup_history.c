@@ -104,8 +104,10 @@ bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const D
     json_t *job = setup_history_job(o, m, d, s, machine, e);
     if (!job) return false;
     setup_history_folder(folder, sizeof folder, o);
-    if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step, opt_flag(o, OPT_OVERWRITE),
-                      global_batch, e))
+    /* in the run's own folder, which has no checkpoint: of a run that was killed before its first */
+    bool left = !resumed_step && opt_is(o, OPT_STEP_LOG, "auto") && !history_has_ended(folder);
+    if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step,
+                      left || opt_flag(o, OPT_OVERWRITE), global_batch, e))
         return false;
     l->threads = machine->threads;
     return true;

@@ -127,10 +127,16 @@ bool history_add_step(HistoryLog *l, const HistoryStep *s, Err *e) {
     return put_line(l, e);
 }
 
+/* One that could not be flushed is taken back: it is written again. */
 static bool put_state(HistoryLog *l, const char *kind, HistoryState s, Err *e) {
+    Chain before = l->chain;
+    int64_t bytes = l->bytes;
     str_clear(&l->line);
     str_addf(&l->line, "{\"%s\":%" PRId64 ",\"checksum\":\"%016" PRIx64 "\"", kind, s.step, s.checksum);
-    return put_line(l, e) && file_flush(l->fd, l->path, e);
+    if (put_line(l, e) && file_flush(l->fd, l->path, e)) return true;
+    l->chain = before;
+    l->bytes = bytes;
+    return false;
 }
 
 bool history_add_state(HistoryLog *l, HistoryState s, Err *e) { return put_state(l, "checkpoint", s, e); }

@@ -127,6 +127,15 @@ bool history_read(History *h, const char *folder, Err *e) {
     return ok;
 }
 
+bool history_has_ended(const char *folder) {
+    History h;
+    Err unreadable = {0};
+    if (!history_read(&h, folder, &unreadable)) return false;
+    bool ended = h.ended;
+    history_free(&h);
+    return ended;
+}
+
 void history_free(History *h) {
     json_decref(h->job);
     mem_free(h->step);

@@ -154,7 +154,8 @@ static void prune(Run *r) {
 
 bool run_save_checkpoint(Run *r, Err *e) {
     fill_state(r);
-    if (!log_writer_drain(r, e) || (r->o.history && !history_flush(r->o.history, e)) || !run_until_written(r, write_checkpoint, NULL, e))
+    if (!log_writer_drain(r, e) || (r->o.history && !history_flush(r->o.history, e)) ||
+        !run_until_written(r, write_checkpoint, NULL, e))
         return false;
     r->saved_step = r->step;
     r->saved_at = sensors_seconds();

@@ -197,7 +197,7 @@ static bool find_tensors(StoredSource *s, Err *e) {
     for (int i = 0; i < s->layout.n; i++) {
         const StTensor *want = &s->layout.entry[i], *has = s->found[i] = st_find(&s->set, want->name);
         if (!has || has->dtype != want->dtype || has->rank != 1 || has->dim[0] != want->dim[0])
-            return fail(e, ERR_FAIL, "%s: holds no %s of %" PRId64 " numbers: it is not the update of this run", s->path,
+            return fail(e, ERR_FAIL, "%s: holds no %s of %" PRId64 " numbers: it is no update of this run", s->path,
                         want->name, s->layout.tensor[i].count);
     }
     return true;

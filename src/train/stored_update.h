@@ -1,5 +1,5 @@
-/* stored_update.h - u[t] = theta[t+1] - theta[t] as a file of a step log: of which tensors, in which format, and how far
- * that format is off.
+/* stored_update.h - u[t] = theta[t+1] - theta[t] as a file of a step log: of which tensors, in which format, and how
+ * far that format is off.
  *
  * A safetensors file with every trained tensor under the program's name. fp32 and bf16: its numbers. int8: bytes, for
  * every STORED_TILE numbers their codes and then a scale for each FORMAT_MOMENT_BLOCK of them. theta is the fp32 twin

@@ -97,6 +97,8 @@ static const struct {
     {POLICY "--data-workers 1", NULL},
     {POLICY "--ahead on", NULL},
     {POLICY "--step-log", NULL},
+    {POLICY "--step-log-updates bf16", NULL},
+    {POLICY "--step-log-states copied", NULL},
     {POLICY "--step-log-stride 1", NULL},
     {POLICY "--save-best", NULL},
     {POLICY "--attention own", NULL},

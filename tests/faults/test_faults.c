@@ -295,6 +295,16 @@ TEST(full_training_survives_every_fault) {
     sweep(&(Scenario){.name = "train", .arguments = RUN, .want = "full/out", .is_run = true});
 }
 
+/* What the system refuses to the thread that writes the log, the run writes itself. */
+TEST(training_with_a_step_log_survives_every_fault) {
+    if (!world_faulty() || !world_make(world_faulty())) return;
+    sweep(&(Scenario){.name = "train, logged",
+                      .is_run = true,
+                      .few = true,
+                      .arguments = RUN " --optimizer sgd --step-log --step-log-stride 2 --step-log-updates int8 "
+                                       "--step-log-states copied"});
+}
+
 TEST(resumed_training_survives_every_fault) {
     if (!world_faulty() || !world_make(world_faulty()) || !make_run("full", "")) return;
     if (!first_checkpoint_only("full/out", "part")) return;

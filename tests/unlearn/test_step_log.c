@@ -126,11 +126,10 @@ TEST(a_resumed_run_goes_on_in_its_log) {
     ran_free(&r);
 }
 
-TEST(a_killed_run_leaves_a_log_to_go_on_with) {
+static void expect_killed_goes_on(const char *flags) {
     char words[2000];
-    snug_make_job((SnugJob){2, 32, 48});
-    snprintf(words, sizeof words, TRAIN "--steps 300 --save-steps 3 --step-log --step-log-stride 4", test_path("m"),
-             test_path("rows.jsonl"), test_path("o"));
+    snprintf(words, sizeof words, TRAIN "--steps 300 --save-steps 3 --step-log --step-log-stride 4 --overwrite %s",
+             test_path("m"), test_path("rows.jsonl"), test_path("o"), flags);
     pid_t pid = world_start("k", world_binary(), NULL, words);
     EXPECT(world_says("k", "checkpoint-6 "));
     EXPECT(kill(pid, SIGKILL) == 0 && world_wait(pid) == 128 + SIGKILL);
@@ -142,6 +141,12 @@ TEST(a_killed_run_leaves_a_log_to_go_on_with) {
     if (stands_beyond && !EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
     if (stands_beyond) ran_free(&r);
     expect_replayed("o", "killed and resumed", "model/model.safetensors", 12);
+}
+
+TEST(a_killed_run_leaves_a_log_to_go_on_with) {
+    snug_make_job((SnugJob){2, 32, 48});
+    expect_killed_goes_on("");
+    expect_killed_goes_on("--step-log-states copied --step-log-updates int8"); /* jobs wait to be written then */
 }
 
 /* ---- refusals ---- */

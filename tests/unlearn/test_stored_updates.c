@@ -211,8 +211,9 @@ TEST(a_log_written_beside_the_steps_is_the_one_written_at_once_byte_for_byte) {
         snprintf(copied, sizeof copied, "%s", test_path("copied"));
         const char *folder[] = {direct, copied};
         for (int k = 0; k < 2; k++) {
-            snprintf(flags, sizeof flags, "%s --steps 9 --step-log-stride 2 --step-log-updates bf16 --step-log-states %s %s",
-                     folder[k], k ? "copied" : "direct", kinds[i]);
+            snprintf(flags, sizeof flags,
+                     "%s --steps 9 --step-log-stride 2 --step-log-updates bf16 --step-log-states %s %s", folder[k],
+                     k ? "copied" : "direct", kinds[i]);
             json_t *j = train(flags);
             if (j) EXPECT(number(j, "step_log_seconds") > 0 && number(j, "allocations_after_first_step") == 0);
             json_decref(j);
