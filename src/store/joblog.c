@@ -135,7 +135,9 @@ bool joblog_begin(JobLog *l, const json_t *job, Err *e) {
     if (!file_size(l->path, &size, e)) return false;
     if (is_new && size) return fail(e, ERR_FAIL, "%s: another run has begun there meanwhile", l->path);
     if (l->bytes < size && !file_cut(l->fd, l->bytes, l->path, e)) return false;
-    return l->bytes || add_first(l, job, e);
+    if (l->bytes || add_first(l, job, e)) return true;
+    if (is_new) joblog_remove(l, NULL); /* no room for a line: it would be taken for a job that was interrupted */
+    return false;
 }
 
 bool joblog_read(const JobLog *l, Str *out, int64_t at, int64_t bytes, Err *e) {

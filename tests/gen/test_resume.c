@@ -231,3 +231,15 @@ TEST(logits_that_are_not_finite_are_an_error_in_their_line) {
            json_integer_value(json_object_get(j, "index")) == 1);
     json_decref(j);
 }
+
+TEST(a_generate_that_found_no_room_for_its_first_line_is_no_interrupted_one) {
+    char command[3000];
+    if (!make_world(2)) return;
+    EXPECT(file_make_dirs(world_path("w"), NULL)); /* file sizes of 0: as on a full disk */
+    snprintf(command, sizeof command,
+             "program=$(realpath %s); cd %s && (ulimit -f 0; $program " HOW "--out o.jsonl >/dev/null 2>&1)", binary(),
+             world_path("w"));
+    EXPECT(system(command) != 0);
+    EXPECT(!file_exists(world_path("w/o.jsonl.progress")) && !file_exists(world_path("w/o.jsonl")));
+    EXPECT(world_run("w", binary(), NULL, HOW "--out o.jsonl") == 0);
+}
