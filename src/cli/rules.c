@@ -33,6 +33,7 @@ static bool never_skips(const Options *o, const RuleFacts *f) {
 static bool logs_skipped_spikes(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_STEP_LOG) && opt_is(o, OPT_ON_SPIKE, "skip");
 }
+static bool has_no_step_log(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_STEP_LOG); }
 static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
 static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
 static bool has_a_suite(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_SUITE); }
@@ -124,6 +125,9 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
     .text = "has no effect on --task grpo, and `snug grpo` does not take it"
 #define BENCHMARK .by = OPT_SUITE, .broken = has_no_suite, .verdict = RULE_REFUSE, .commands = ON_SUITE, \
     .text = "belongs to the benchmarks of --suite, and none is asked for"
+#define LOGGED                                                                                        \
+    .by = OPT_STEP_LOG, .broken = has_no_step_log, .verdict = RULE_REFUSE, .commands = ON_SUPERVISED, \
+    .text = "belongs to --step-log, and no log is asked for"
 #define GREEDY .by = OPT_TEMPERATURE, .broken = is_greedy, .verdict = RULE_WARN, .commands = ON_GENERATE, \
     .text = "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"
 #define ON_A_GPU .by = OPT_DEVICE, .verdict = RULE_WARN, .stage = RULE_RUN, .commands = ON_TRAIN, \
@@ -179,6 +183,9 @@ const Rule rules[] = {
     REFUSES(OPT_ON_SPIKE, OPT_STEP_LOG, logs_skipped_spikes, ON_SUPERVISED,
             "a replay of the step log would not leave out what was skipped; give --on-spike warn or stop with "
             "--step-log"),
+    {.id = OPT_STEP_LOG_STRIDE, LOGGED},
+    {.id = OPT_STEP_LOG_UPDATES, LOGGED},
+    {.id = OPT_STEP_LOG_STATES, LOGGED},
     WARNS(OPT_WARMUP_RATIO, OPT_WARMUP_STEPS, has_warmup_steps, ON_TRAIN,
           "has no effect: --warmup-steps says how long the warm-up is"),
     WARNS(OPT_WARMUP_STEPS, OPT_STEPS, never_warms_up, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_warmup),
