@@ -6,9 +6,9 @@
  * itself, where answers are trained on more than once); micro x accumulation; update. A rollout begins with the
  * policy's. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
  * them: what one phase needs for itself takes bytes that another has left. Frozen weights may come by phase: they wait
- * in pinned memory, evaluator.load copies the evaluator's in before it answers, load the policy's base when the evaluator
- * is done, and both take the same bytes. The evaluator stands first, so that the policy's base stays from one evaluation
- * to the next. The policy's tensors have no prefix,
+ * in pinned memory, evaluator.load copies the evaluator's in before it answers, load the policy's base when the
+ * evaluator is done, and both take the same bytes. The evaluator stands first, so that the policy's base stays from one
+ * evaluation to the next. The policy's tensors have no prefix,
  * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
  * trained.
  *
@@ -89,8 +89,9 @@ typedef struct GrpoTask {
 GrpoTask grpo_task(const GrpoSpec *s);
 static inline GrpoRing *grpo_ring(const Job *j) { return j->own; }
 
-/* What the savings of the task (JobSpec.task_saving) make of the spec: first the evaluator's weights come by phase, then
- * the policy's base too, then fewer answers are under way at a time, the evaluator's first: it has the longer rows. */
+/* What the savings of the task (JobSpec.task_saving) make of the spec: first the evaluator's weights come by phase,
+ * then the policy's base too, then fewer answers are under way at a time, the evaluator's first: it has the longer
+ * rows. */
 typedef struct GrpoVoices {
     bool policy_by_phase, evaluator_by_phase;
     int64_t policy_slots, evaluator_slots;

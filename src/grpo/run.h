@@ -1,9 +1,10 @@
-/* run.h - GRPO as a source of updates (train/run.h): a rollout is answered, judged and compared with the reference, then its
- * completions train some updates.
+/* run.h - GRPO as a source of updates (train/run.h): a rollout is answered, judged and compared with the reference,
+ * then its completions train some updates.
  *
- * The phases follow one another on one ring: policy answers, evaluator answers them, rewards, reference, training. The policy
- * answers with the very weights that are trained, and every update reports how far the sampler's log-probabilities were from
- * the trainer's. Random numbers are keyed by (seed, prompt, sample), so a resumed run draws what it would have drawn. */
+ * The phases follow one another on one ring: policy answers, evaluator answers them, rewards, reference, training. The
+ * policy answers with the very weights that are trained, and every update reports how far the sampler's
+ * log-probabilities were from the trainer's. Random numbers are keyed by (seed, prompt, sample), so a resumed run draws
+ * what it would have drawn. */
 #ifndef GRPO_RUN_H
 #define GRPO_RUN_H
 

@@ -14,9 +14,10 @@ typedef struct Set {
 } Set;
 
 static Set set_at(int i) {
-    const Set sets[] = {{"plain", &many_plain, true},
-                        {"avx2", &many_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-                        {"avx512", &many_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
+    const Set sets[] = {
+        {"plain", &many_plain, true},
+        {"avx2", &many_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+        {"avx512", &many_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
     return sets[i];
 }
 
@@ -94,7 +95,8 @@ TEST(a_number_of_a_product_has_the_same_bits_wherever_its_row_and_column_stand) 
         for (int t = 0; t < 200 && set.is; t++) {
             CpuBlock m = block(61, 93, t % 2 ? 640 : 100, t % 4);
             many_multiply(set.k, &m);
-            int64_t row = (int64_t)(rng_uniform(3, (uint64_t)t) * 60), col = (int64_t)(rng_uniform(4, (uint64_t)t) * 92);
+            int64_t row = (int64_t)(rng_uniform(3, (uint64_t)t) * 60),
+                    col = (int64_t)(rng_uniform(4, (uint64_t)t) * 92);
             int64_t rows = 1 + (int64_t)(rng_uniform(5, (uint64_t)t) * (float)(60 - row));
             int64_t cols = 1 + (int64_t)(rng_uniform(6, (uint64_t)t) * (float)(92 - col));
             CpuBlock part = part_of(&m, row, rows, col, cols);
@@ -104,8 +106,8 @@ TEST(a_number_of_a_product_has_the_same_bits_wherever_its_row_and_column_stand) 
                 for (int64_t j = 0; j < cols; j++)
                     same &= other[r * part.ldc + j] == c[(row + r) * m.ldc + col + j];
             if (!EXPECT(same))
-                test_note("    %s: rows %d to %d, columns %d to %d of 61 x 93 x %d", set.name, (int)row, (int)(row + rows),
-                          (int)col, (int)(col + cols), (int)m.inner);
+                test_note("    %s: rows %d to %d, columns %d to %d of 61 x 93 x %d", set.name, (int)row,
+                          (int)(row + rows), (int)col, (int)(col + cols), (int)m.inner);
         }
     }
 }

@@ -1,5 +1,5 @@
-/* test_going_back.c - a run that goes on from an earlier checkpoint than its newest: what came later belongs to a course
- * that was given up, and is neither taken for the newest nor kept in place of what is saved from then on. */
+/* test_going_back.c - a run that goes on from an earlier checkpoint than its newest: what came later belongs to a
+ * course that was given up, and is neither taken for the newest nor kept in place of what is saved from then on. */
 #include <string.h>
 
 #include "base/file.h"

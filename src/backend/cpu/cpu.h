@@ -5,8 +5,8 @@
  *   C2  kernels compute in fp32 (sums that need it in fp64) whatever the storage; they store once, rounded to
  *       nearest, except gradients and weights in bf16, which are rounded at random by key and element (P6).
  *   C3  scratch is the step's workspace, sized by the op's row; a kernel allocates nothing.
- *   C4  products are batch-invariant: a number of C is summed in the order of the inner dimension, part by part, wherever
- *       its row and column stand. How many rows or columns a call has decides no bit. */
+ *   C4  products are batch-invariant: a number of C is summed in the order of the inner dimension, part by part,
+ *       wherever its row and column stand. How many rows or columns a call has decides no bit. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 

@@ -8,10 +8,11 @@
  *   scores(slot, head) = K q^T,   o(number, head) += V^T P     (cache_tiles.cuh: who reads what)
  *
  * K (V) of the next tile is prefetched while the products of V (K) run. The softmax is online, a warp for itself; P is
- * rounded to the activations' format. Then the warps' sums are joined in order, and those of the splits: from sm_90 on the
- * splits of a head are a cluster and write into each other's shared memory, each joining a share of the numbers; before that
- * they leave (o, top, sum) in the workspace, and cache.cu joins them. An idle token (position -1) reads nothing.
- * int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its probability.
+ * rounded to the activations' format. Then the warps' sums are joined in order, and those of the splits: from sm_90 on
+ * the splits of a head are a cluster and write into each other's shared memory, each joining a share of the numbers;
+ * before that they leave (o, top, sum) in the workspace, and cache.cu joins them. An idle token (position -1) reads
+ * nothing. int8: codes are exact in 16 bits; the scale of a key goes onto its score, that of a value onto its
+ * probability.
  *
  * Together with rope_put (NEW, not of int8): q, k and v of the token are not rotated yet. A block rotates its own heads
  * as it loads them; the one whose split ends with the token's own slot takes that key and value from there, and the
@@ -91,10 +92,11 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
             o[i][0] *= rescale[0], o[i][1] *= rescale[1], o[i][2] *= rescale[0], o[i][3] *= rescale[1];
     }
 
-    /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. own: k, then v of the last
-     * of them, which is not in the cache yet; NULL: it is. */
-    DEVICE void attend(const uint2 (*q)[WARP], Keys<T, C, D> (&keys)[TILES], Values<T, C, D> (&values)[TILES], const C *k,
-                       const C *v, int stride, int there, int on, int row_scale, float scale2, const C *own) {
+    /* The `there` slots from k and v on, SLOTS at a time, `on` slots from one step to the next. own: k, then v of the
+     * last of them, which is not in the cache yet; NULL: it is. */
+    DEVICE void attend(const uint2 (*q)[WARP], Keys<T, C, D> (&keys)[TILES], Values<T, C, D> (&values)[TILES],
+                       const C *k, const C *v, int stride, int there, int on, int row_scale, float scale2,
+                       const C *own) {
         int beside = own ? 1 : 0;
         for (; there > 0; there -= on) {
             if (own && there <= SLOTS) {
@@ -129,7 +131,8 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
 
 /* ---- joining ---- */
 
-/* Sums of a part of the slots: the softmax of each head, and o as items of four numbers in the order of a warp's lanes. */
+/* Sums of a part of the slots: the softmax of each head, and o as items of four numbers in the order of a warp's
+ * lanes. */
 struct State {
     float top[HEADS], sum[HEADS];
 };
@@ -287,7 +290,8 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
     w.attend(q, keys, values, k, v, a.kv_stride, there, WARPS * Mine::SLOTS, head_row.scale_at, a.scale * LOG2_E, own);
 
 #pragma unroll
-    for (int i = 0; i < D / 16; i++) sums[warp][i * WARP + lane] = make_float4(w.o[i][0], w.o[i][1], w.o[i][2], w.o[i][3]);
+    for (int i = 0; i < D / 16; i++)
+        sums[warp][i * WARP + lane] = make_float4(w.o[i][0], w.o[i][1], w.o[i][2], w.o[i][3]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = sum_of_slots(w.sum[h]);
@@ -314,7 +318,8 @@ template <typename T, typename C, int D, int WARPS, bool NEW> __global__ void __
 /* ---- on the host ---- */
 
 /* More than eight blocks of a cluster are not every card's: asked once a kernel. */
-template <typename Kernel> static bool fits_cluster(Kernel kernel, const cudaLaunchConfig_t *how, int splits, int *most) {
+template <typename Kernel>
+static bool fits_cluster(Kernel kernel, const cudaLaunchConfig_t *how, int splits, int *most) {
     if (*most < 0) {
         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
         if (cudaOccupancyMaxPotentialClusterSize(most, kernel, how) != cudaSuccess) *most = 0, (void)cudaGetLastError();
@@ -353,8 +358,8 @@ template <typename T, typename C, bool NEW> static void launch_dim(const Launch 
     });
 }
 
-static Launch launch_of(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts, int splits,
-                        bool clusters) {
+static Launch launch_of(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts,
+                        int splits, bool clusters) {
     int group = a->heads / a->kv_heads, bunches = (group + HEADS - 1) / HEADS;
     return {s, a, rope, row, parts, splits, clusters,
             dim3((unsigned)(a->rows * a->seq * splits), (unsigned)(a->kv_heads * bunches))};

@@ -104,7 +104,8 @@ DEVICE void copy_lists(const CudaAttendGrad &g, int64_t row, int head, int first
     int thread = thread_anew();
 #pragma unroll
     for (int r = 0; r < ROWS; r += THREADS) {
-        int i = r + thread, query = first + i; /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
+        /* behind `padded` everything becomes 0, as Q and dO are: nothing is added */
+        int i = r + thread, query = first + i;
         bool kept = query < g.padded, there = query < a.seq;
         if (ROWS % THREADS && i >= ROWS) break;
         copy4_async(to + i * 4, g.lse2 + at + (kept ? query : 0), kept);
@@ -148,7 +149,8 @@ DEVICE void back_softmax(float (&s)[N / 8][4], const BackQueries &q, int own, in
         for (int c = 0; c < 4; c++) {
             s[n][c] = exp2_fast(s[n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[c / 2]));
             if (MASKS == ALL_SEEN) continue;
-            int mine = own + c / 2 * 8 + lane / 4, past = mine - base, column = n * 8 + c % 2; /* past: of the columns */
+            /* past: of the columns */
+            int mine = own + c / 2 * 8 + lane / 4, past = mine - base, column = n * 8 + c % 2;
             bool hidden = KEYS_OWN ? past > column : column > past;
             if (MASKS == PACKED)
                 hidden |= KEYS_OWN ? mine < (c % 2 ? begin.y : begin.x) : column < q.begin[c / 2] - base;
@@ -189,7 +191,8 @@ DEVICE void back_store(const CudaAttendGrad &g, const BackWalk *w, T *tile, cons
         if (g.n_parts == 1) {
             T *dk = (T *)g.dk + token * a.kv_stride + kv * D;
             give_sums<T, D, 1>(dk, a.kv_stride, tile, sum1, a.scale, w->own, a.seq);
-            give_sums<T, D, 1>(dk + a.v_offset, a.kv_stride, tile + C::OWN * Tile<D>::STRIDE, sum2, 1.0f, w->own, a.seq);
+            give_sums<T, D, 1>(dk + a.v_offset, a.kv_stride, tile + C::OWN * Tile<D>::STRIDE, sum2, 1.0f, w->own,
+                               a.seq);
         } else {
             int width = 2 * a.kv_heads * D;
             float *dk = g.parts + ((blockIdx.x % g.n_parts) * a.rows * a.seq + token) * width + kv * D;
@@ -216,8 +219,8 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_grad_sm90_kernel
     BackVisit v = {w->head, w->first - 1};
     bool more = back_on<KEYS_OWN, C>(g, w, v);
     auto fetch = [&](int stage) {
-        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, KEYS_OWN ? v.head : w->kv, v.tile * N, stages + stage * M::STAGE,
-                                               M::TILE);
+        copy_side<T, D, !KEYS_OWN, N, THREADS>(g, w->row, KEYS_OWN ? v.head : w->kv, v.tile * N,
+                                               stages + stage * M::STAGE, M::TILE);
         if (KEYS_OWN) copy_lists<N, THREADS>(g, w->row, v.head, v.tile * N, lists + stage * M::WORDS);
     };
     copy_side<T, D, KEYS_OWN, C::OWN, THREADS>(g, w->row, KEYS_OWN ? w->kv : w->head, w->own, own_tile, M::OWN);
@@ -287,7 +290,8 @@ static void launch_back_sm90(cudaStream_t s, const CudaAttendGrad *g) {
     constexpr int BYTES = BackMemory<D, C>::BYTES;
     const CudaAttend *a = &g->a;
     dim3 grid((unsigned)(a->rows * (KEYS_OWN ? a->kv_heads * g->n_parts : a->heads)), blocks_for(a->seq, C::OWN));
-    cudaFuncSetAttribute(attend_grad_sm90_kernel<T, D, KEYS_OWN, C>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    cudaFuncSetAttribute(attend_grad_sm90_kernel<T, D, KEYS_OWN, C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         BYTES);
     attend_grad_sm90_kernel<T, D, KEYS_OWN, C><<<grid, C::THREADS, BYTES, s>>>(*g);
 }
 

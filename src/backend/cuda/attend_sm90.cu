@@ -26,7 +26,8 @@ template <typename T> static void forward(cudaStream_t s, const CudaAttend *a) {
 
 template <typename T> static void backward(cudaStream_t s, const CudaAttendGrad *planned) {
     CudaAttendGrad g = *planned; /* blocks of 64 keys are no fewer than planned: no more parts are needed */
-    g.n_parts = device_attend_parts(g.a.rows * g.a.kv_heads * blocks_for(g.a.seq, GROUP_ROWS), g.a.heads / g.a.kv_heads);
+    g.n_parts =
+        device_attend_parts(g.a.rows * g.a.kv_heads * blocks_for(g.a.seq, GROUP_ROWS), g.a.heads / g.a.kv_heads);
     if (g.a.dim == 64) {
         launch_back_sm90<T, 64, true, BackCut<1, 128, 2, 2>>(s, &g);
         launch_back_sm90<T, 64, false, BackCut<1, 64, 3, 3>>(s, &g);

@@ -101,7 +101,8 @@ struct Sight {
     int all_from, all_upto; /* keys that every query of the warpgroup sees */
 };
 
-template <typename C> DEVICE Sight look(const CudaAttend &a, int2 *seen, int4 *edges, int64_t row, int first, int group) {
+template <typename C>
+DEVICE Sight look(const CudaAttend &a, int2 *seen, int4 *edges, int64_t row, int first, int group) {
     int warp = threadIdx.x / WARP, mine = group * GROUP_ROWS + threadIdx.x % GROUP_ROWS;
     bool exists = first + mine < a.seq;
     int2 keys = exists ? keys_seen(a, row, first + mine) : make_int2(NEVER, 0);
@@ -158,7 +159,8 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) attend_sm90_kernel(Cuda
     Sight sight = look<C>(a, seen, (int4 *)(seen + C::ROWS), row, first, group);
 
     const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
-    const T *k = (const T *)a.k + (key_row(a, row) * a.keys + sight.begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
+    const T *k =
+        (const T *)a.k + (key_row(a, row) * a.keys + sight.begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
     copy_tile<D, C::ROWS, THREADS>(q_tile, q, a.q_stride, a.seq - first);
     copy_tile<D, KEYS, THREADS>(k_tile, k, a.kv_stride, sight.end - sight.begin);
     copy_tile<D, KEYS, THREADS>(v_tile, k + a.v_offset, a.kv_stride, sight.end - sight.begin);

@@ -1,5 +1,5 @@
-/* cache.cu - keys and values that stay, attended to by a few tokens at a time: any format, head size and card; the usual
- * ones are attend_cache.cu's. Reference: cpu/cache.c.
+/* cache.cu - keys and values that stay, attended to by a few tokens at a time: any format, head size and card; the
+ * usual ones are attend_cache.cu's. Reference: cpu/cache.c.
  *
  * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
  * of them with its scale. A token at a negative position is idle: its o is 0.
@@ -114,8 +114,8 @@ template <typename C, int HEADS, int P> DEVICE void piece_values(float (&o)[HEAD
     }
 }
 
-/* C: of the cache, in whose numbers strides are; P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane reads
- * at a time; wide: V's rows allow P at a time. */
+/* C: of the cache, in whose numbers strides are; P: columns a lane owns in P V (D <= 32*P); V: numbers of K a lane
+ * reads at a time; wide: V's rows allow P at a time. */
 template <typename T, typename C, int HEADS, int P, int V> __global__ void __launch_bounds__(THREADS, 1)
     attend_cache_kernel(CudaAttend a, CudaHeadRow head_row, float *parts, int splits, bool wide) {
     __shared__ __align__(16) float q[HEADS][CUDA_MOST_HEAD_DIM];
@@ -202,8 +202,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS)
 
 extern "C" void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits) {
     with_real(a->format, [&](auto t) {
-        cuda_launch_chained(s, cache_join_kernel<decltype(t)>, blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS, 0, *a,
-                            parts, splits);
+        cuda_launch_chained(s, cache_join_kernel<decltype(t)>, blocks_for(a->rows * a->seq * a->heads, WARPS), THREADS,
+                            0, *a, parts, splits);
     });
 }
 

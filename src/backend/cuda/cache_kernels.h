@@ -1,5 +1,5 @@
-/* cache_kernels.h - the launchers of what keeps keys and values (rope.cu) and attends to those in int8 (cache.cu: each head
- * of a token is a row of that format, with its own scale), or by tensor cores (attend_cache.cu). */
+/* cache_kernels.h - the launchers of what keeps keys and values (rope.cu) and attends to those in int8 (cache.cu: each
+ * head of a token is a row of that format, with its own scale), or by tensor cores (attend_cache.cu). */
 #ifndef BACKEND_CUDA_CACHE_KERNELS_H
 #define BACKEND_CUDA_CACHE_KERNELS_H
 
@@ -26,12 +26,12 @@ void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const Cu
 /* As cuda_launch_attend_cache; a->kv_stride and a->v_offset are in bytes. Any number of tokens. */
 void cuda_launch_attend_cache_int8(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, float *parts, int splits);
 
-/* The same by tensor cores (attend_cache.cu; device_cache_on_cores, sm_80 on): of heads in a->format or in int8. clusters:
- * the card has them (sm_90 on); then the parts are not used. */
-void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts, int splits,
-                               bool clusters);
-/* rope_put and then that, in one launch: a->q is the unturned qkv, a->early holds, no two tokens have the same row of the
- * cache, and no other step has written it since the play began. */
+/* The same by tensor cores (attend_cache.cu; device_cache_on_cores, sm_80 on): of heads in a->format or in int8.
+ * clusters: the card has them (sm_90 on); then the parts are not used. */
+void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts,
+                               int splits, bool clusters);
+/* rope_put and then that, in one launch: a->q is the unturned qkv, a->early holds, no two tokens have the same row of
+ * the cache, and no other step has written it since the play began. */
 void cuda_launch_put_attend(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts,
                             int splits, bool clusters);
 void cuda_launch_cache_join(cudaStream_t s, const CudaAttend *a, const float *parts, int splits);

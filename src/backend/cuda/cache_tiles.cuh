@@ -1,5 +1,5 @@
-/* cache_tiles.cuh - how K and V of a cache, and q, k and v of a token, get from memory into the operands of a tensor core's
- * product: which lane reads which numbers of which slot.
+/* cache_tiles.cuh - how K and V of a cache, and q, k and v of a token, get from memory into the operands of a tensor
+ * core's product: which lane reads which numbers of which slot.
  *
  *   scores(slot, head) = K q^T     A = K: a lane reads K_EACH neighbouring numbers of a slot, so what the product calls
  *                                  a column is another number of the head than its place says; q is read the same way
@@ -59,7 +59,8 @@ DEVICE uint32_t difference(uint32_t a, uint32_t b, F16) {
 
 /* Two codes, a byte in each half, as two numbers: their bits become the last ones of a number whose steps are 1. */
 DEVICE uint32_t two_codes(uint32_t v, Bf16) {
-    uint32_t low = (v & 0x007f007fu) | 0x43004300u, sign = (v & 0x00800080u) | 0x43004300u; /* 128 + 7 bits; 128 or 256 */
+    /* 128 + 7 bits; 128 or 256 */
+    uint32_t low = (v & 0x007f007fu) | 0x43004300u, sign = (v & 0x00800080u) | 0x43004300u;
     return difference(low, sign, Bf16());
 }
 DEVICE uint32_t two_codes(uint32_t v, F16) {
@@ -82,7 +83,8 @@ template <typename C> DEVICE float scale_at(const C *, int) { return 1.0f; }
 template <typename T, typename C, int D> struct Keys { /* slots g and g+8 */
     Raw<C, Cut<D>::K_EACH> piece[2][Cut<D>::K_PIECES];
     float scale[2];
-    /* Of the `there` slots whose heads stand from `first` on, those from `slot` on; the last stands for those behind it. */
+    /* Of the `there` slots whose heads stand from `first` on, those from `slot` on; the last stands for those behind
+     * it. */
     DEVICE void load(const C *first, int stride, int there, int row_scale, int slot) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -159,8 +161,8 @@ template <typename T, typename C, int D> struct Values { /* slots 2t, 2t+1, 2t+8
     }
 };
 
-/* q of the block's heads, as the products of all warps take it: (step of 16 numbers, lane), zeros behind the last head. The
- * warps bring its pieces by turns. */
+/* q of the block's heads, as the products of all warps take it: (step of 16 numbers, lane), zeros behind the last head.
+ * The warps bring its pieces by turns. */
 template <typename T, int D, int WARPS> struct Query {
     static constexpr int EACH = Cut<D>::K_EACH, PIECES = Cut<D>::K_PIECES, MINE = (PIECES + WARPS - 1) / WARPS;
     Raw<T, EACH> piece[MINE];

@@ -1,8 +1,10 @@
 /* chain.cuh - kernels that are put on the card before the one in front of them in the stream has ended, so that their
  * start costs nothing (programmatic dependent launch, from 9.0 on; elsewhere a launch like any other).
  *
- *   cuda_launch_chained(s, kernel, grid, block, shared, args...)   instead of kernel<<<grid, block, shared, s>>>(args...)
- *   cuda_launch_chained_cluster(..., splits, args...)               the same, so many blocks in x a cluster
+ *   cuda_launch_chained(s, kernel, grid, block, shared, args...)
+ *                       instead of kernel<<<grid, block, shared, s>>>(args...)
+ *   cuda_launch_chained_cluster(..., splits, args...)
+ *                       the same, so many blocks in x a cluster
  *   chain_wait()        every thread of such a kernel, before it touches any memory that a kernel writes
  *
  * chain_wait also lets the next kernel of the chain be launched. What all kernels in front have written is visible
@@ -32,8 +34,8 @@ __device__ __forceinline__ void chain_wait() {
 
 /* Asks the kernel, not the card: code for an older one has no wait in it, even where it runs on a newer one. */
 template <typename... P, typename... A>
-static inline void cuda_launch_chained_cluster(cudaStream_t s, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                                               int blocks, A &&...args) {
+static inline void cuda_launch_chained_cluster(cudaStream_t s, void (*kernel)(P...), dim3 grid, dim3 block,
+                                               size_t shared, int blocks, A &&...args) {
     cudaFuncAttributes code;
     cudaLaunchAttribute how_more[2];
     cudaLaunchConfig_t how = {};

@@ -23,7 +23,8 @@
 enum { CANDIDATES = 8, FINALISTS = 4, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
 enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 15 }; /* of the best few */
 static const float SUSTAINED_MS = 15;         /* what these rounds take together, within their bounds */
-/* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many parts. */
+/* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many
+ * parts. */
 enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 21, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
 static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
@@ -224,7 +225,8 @@ typedef struct Tried {
     float ms; /* less than 0: refused */
 } Tried;
 
-/* Runs every one that is not refused once, back to back. The first runs twice, so that no clock starts on an idle card. */
+/* Runs every one that is not refused once, back to back. The first runs twice, so that no clock starts on an idle
+ * card. */
 static void time_round(const Call *c, Tried *const *t, int n, float alpha) {
     cudaEvent_t *mark = c->products->mark;
     if (n > 0) run(c, t[0]->algo, alpha);

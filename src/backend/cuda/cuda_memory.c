@@ -281,10 +281,11 @@ bool cuda_restore(Backend *b, Err *e) {
         if (!c->absent[at / piece]) continue;
         CUresult result = map_piece(pool, c->device, at, MIN2(piece, pool->bytes - at));
         if (result != CUDA_SUCCESS)
-            return fail(e, result == CUDA_ERROR_OUT_OF_MEMORY ? ERR_BUDGET : ERR_FAIL,
-                        "cuda:%d: pages that were given back (--trim-every) cannot be had again: driver code %d. Another "
-                        "process took them: the last checkpoint stands, go on with --resume when there is room",
-                        c->device, (int)result);
+            return fail(
+                e, result == CUDA_ERROR_OUT_OF_MEMORY ? ERR_BUDGET : ERR_FAIL,
+                "cuda:%d: pages that were given back (--trim-every) cannot be had again: driver code %d. Another "
+                "process took them: the last checkpoint stands, go on with --resume when there is room",
+                c->device, (int)result);
         c->absent[at / piece] = false;
     }
     return true;

@@ -44,8 +44,8 @@ static CudaAttention *open_library(CudaBackend *c) {
     CudaAttention *t = c->attention = MEM_NEW(CudaAttention, 1);
     int64_t before = taken_bytes();
     if (c->major < FIRST_MAJOR) {
-        fail(&t->error, ERR_FAIL, "%s has compute capability %d.%d, cuDNN's attention begins at %d.0", c->name, c->major,
-             c->minor, FIRST_MAJOR);
+        fail(&t->error, ERR_FAIL, "%s has compute capability %d.%d, cuDNN's attention begins at %d.0", c->name,
+             c->major, c->minor, FIRST_MAJOR);
     } else if (cudnn_load(&t->library, &t->error)) {
         int status = t->library.cudnnCreate(&t->handle);
         if (status != CUDNN_SUCCESS) {
@@ -147,7 +147,8 @@ static Pair *pair_of(Backend *b, const AttrHeads *h, const Tensor *qkv) {
     bool first = !c->attention;
     CudaAttention *t = open_library(c);
     if (!t->handle) {
-        if (first && h->by == ATTEND_FAST) log_line("cuda:%d: attention by our own kernels: %s", c->device, t->error.text);
+        if (first && h->by == ATTEND_FAST)
+            log_line("cuda:%d: attention by our own kernels: %s", c->device, t->error.text);
         return refuse(b, h, t->error.text);
     }
     CudnnShape s = shape_of(h, qkv);
@@ -173,8 +174,9 @@ bool cuda_library_attends(Backend *b, const Args *a, Operand qkv) {
 static void tell(const CudaBackend *c, const Pair *p, bool backward) {
     const CudnnShape *s = &p->shape;
     log_line("cuda:%d: attention %s by cuDNN %zu: %lld x %lld tokens, %d/%d heads of %d, scratch %s", c->device,
-             backward ? "backward" : "forward", c->attention->library.version, (long long)s->rows, (long long)s->seq, s->heads,
-             s->kv_heads, s->dim, units_bytes(backward ? p->backward.workspace_bytes : p->forward.workspace_bytes).s);
+             backward ? "backward" : "forward", c->attention->library.version, (long long)s->rows, (long long)s->seq,
+             s->heads, s->kv_heads, s->dim,
+             units_bytes(backward ? p->backward.workspace_bytes : p->forward.workspace_bytes).s);
 }
 
 static void run_plan(Backend *b, Queue q, Pair *pair, bool backward, const CudnnAddresses *at) {
@@ -210,9 +212,14 @@ bool cuda_library_attend_grad(Backend *b, Queue q, const Args *a) {
     DeviceLibraryAttend d = device_library_attend_grad(h, cuda_rows(qkv.t));
     CHECK(a->workspace_bytes >= d.bytes && d_qkv.t->format == qkv.t->format);
     char *scratch = a->workspace;
-    CudnnAddresses at = {.qkv = qkv.data, .o = a->attend_grad.in.o.data, .lse = a->attend_grad.in.lse.data,
-                         .d_o = a->attend_grad.in.d_o.data, .dqkv = d_qkv.data,
-                         .dq_sums = (float *)scratch, .sums = (float *)(scratch + d.sums), .workspace = scratch + d.rest};
+    CudnnAddresses at = {.qkv = qkv.data,
+                         .o = a->attend_grad.in.o.data,
+                         .lse = a->attend_grad.in.lse.data,
+                         .d_o = a->attend_grad.in.d_o.data,
+                         .dqkv = d_qkv.data,
+                         .dq_sums = (float *)scratch,
+                         .sums = (float *)(scratch + d.sums),
+                         .workspace = scratch + d.rest};
     run_plan(b, q, p, true, &at);
     return true;
 }

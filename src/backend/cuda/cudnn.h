@@ -4,8 +4,9 @@
 
 #include "backend/backend.h"
 
-/* attend and attend_grad: true when queued; false: our own kernels do it. Whether it serves a shape is settled once and for
- * both directions. lse is kept in the order its maker likes: our own backward reads either, the library's its own. */
+/* attend and attend_grad: true when queued; false: our own kernels do it. Whether it serves a shape is settled once and
+ * for both directions. lse is kept in the order its maker likes: our own backward reads either, the library's its
+ * own. */
 bool cuda_library_attend(Backend *b, Queue q, const Args *a);
 bool cuda_library_attend_grad(Backend *b, Queue q, const Args *a);
 /* Would it have served the forward step of these rows? */

@@ -30,8 +30,10 @@ bool cudnn_load(Cudnn *c, Err *e) {
         str_free(&path);
     }
     if (!c->file)
-        return fail(e, ERR_FAIL, "libcudnn.so.9 was not found, neither on the system's paths nor in %s. Install cuDNN 9, "
-                    "name its folder in LD_LIBRARY_PATH, or use --attention own", CUDA_LIBRARIES);
+        return fail(e, ERR_FAIL,
+                    "libcudnn.so.9 was not found, neither on the system's paths nor in %s. Install cuDNN 9, "
+                    "name its folder in LD_LIBRARY_PATH, or use --attention own",
+                    CUDA_LIBRARIES);
     const char *lacks = NULL;
 #define CUDNN_FIND(type, name, args)             \
     *(void **)&c->name = dlsym(c->file, #name); \
@@ -137,7 +139,9 @@ static Node inside(Maker *m, int type, int64_t rows, int64_t heads, int64_t toke
                   (int64_t[]){heads * tokens * last, tokens * last, last, 1});
 }
 
-static Node like(Maker *m, const Node *x, int type) { return inside(m, type, x->dim[0], x->dim[1], x->dim[2], x->dim[3]); }
+static Node like(Maker *m, const Node *x, int type) {
+    return inside(m, type, x->dim[0], x->dim[1], x->dim[2], x->dim[3]);
+}
 
 static Node value(Maker *m, int64_t uid) {
     return tensor(m, VALUE, uid, CUDNN_DATA_FLOAT, (int64_t[]){1, 1, 1, 1}, (int64_t[]){1, 1, 1, 1});
@@ -415,7 +419,8 @@ static bool run_pack(const CudnnPlan *p, const Cudnn *c, CudnnHandle handle, con
     SET(&m, d, VARIANT_PACK_DATA_POINTERS, VOID_PTR, k->n, k->at);
     SET(&m, d, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace);
     FINISH(&m, d, VARIANT_PACK);
-    if (!m.failed) check(&m, c->cudnnBackendExecute(handle, p->plan, d), "running", p->backward ? "backward" : "forward");
+    if (!m.failed)
+        check(&m, c->cudnnBackendExecute(handle, p->plan, d), "running", p->backward ? "backward" : "forward");
     cudnn_plan_free(&own, c);
     return !m.failed;
 }

@@ -73,10 +73,11 @@ extern "C" void cuda_launch_swiglu(cudaStream_t s, CudaNumbers h, const void *ga
         T *to = (T *)h.data;
         const T *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(from))
-            cuda_launch_chained(s, swiglu_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, from,
-                                rows, cols);
+            cuda_launch_chained(s, swiglu_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to,
+                                from, rows, cols);
         else
-            cuda_launch_chained(s, swiglu_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, from, rows, cols);
+            cuda_launch_chained(s, swiglu_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, from, rows,
+                                cols);
     });
 }
 
@@ -87,8 +88,8 @@ extern "C" void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, co
         T *to = (T *)dgate_up.data;
         const T *d = (const T *)dh, *from = (const T *)gate_up;
         if (cols % WIDE == 0 && is_packed(to) && is_packed(d) && is_packed(from))
-            cuda_launch_chained(s, swiglu_grad_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to, d,
-                                from, rows, cols);
+            cuda_launch_chained(s, swiglu_grad_kernel<T, WIDE>, blocks_for(rows * cols, THREADS * WIDE), THREADS, 0, to,
+                                d, from, rows, cols);
         else
             cuda_launch_chained(s, swiglu_grad_kernel<T, 1>, blocks_for(rows * cols, THREADS), THREADS, 0, to, d, from,
                                 rows, cols);

@@ -21,7 +21,8 @@ static const int64_t CLEAR_BLOCKS = 4096;
 struct Int8 {}; /* quantised rows carry their scales (ir/format.h) */
 struct Nf4 {};
 
-template <int V, typename W> DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &, const float *, int c, W) {
+template <int V, typename W>
+DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &, const float *, int c, W) {
     load<V>(x, (const W *)row + c);
 }
 
@@ -40,7 +41,8 @@ template <int V> DEVICE void load_row(float (&x)[V], const char *row, const Cuda
     }
 }
 
-template <int V> DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &r, const float *level, int c, Nf4) {
+template <int V>
+DEVICE void load_row(float (&x)[V], const char *row, const CudaRows &r, const float *level, int c, Nf4) {
     const uint8_t *blocks = (const uint8_t *)row + r.blocks_at;
     float most = (float)blocks[c / FORMAT_NF4_BLOCK] * *(const float *)(row + r.scale_at);
     if constexpr (V == 8) {

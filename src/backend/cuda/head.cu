@@ -27,8 +27,8 @@ template <int N, typename T> DEVICE void store_past(T *p, const float (&x)[N]) {
     __stcs((uint4 *)p, v);
 }
 
-/* 16-bit logits carry fewer digits than the fast exponential, and lose nothing where a denormal becomes 0: __expf spends
- * three of its five instructions on those. */
+/* 16-bit logits carry fewer digits than the fast exponential, and lose nothing where a denormal becomes 0: __expf
+ * spends three of its five instructions on those. */
 template <typename T> DEVICE float exponential(float x) { return exp2_fast(x * LOG2_E); }
 template <> DEVICE float exponential<float>(float x) { return expf(x); }
 

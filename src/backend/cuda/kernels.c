@@ -301,7 +301,8 @@ void cuda_attend_cache(Backend *b, Queue q, const Args *a) {
     float *parts = workspace(a, device_cache_bytes(h, x.format, tokens));
     int splits = device_cache_splits(h, x.format, tokens);
     if (tokens_on_cores(b, &x))
-        cuda_launch_attend_tokens(cuda_stream(b, q), &x, row, int8, parts, splits, cuda_backend(b)->major >= CLUSTERS_FROM);
+        cuda_launch_attend_tokens(cuda_stream(b, q), &x, row, int8, parts, splits,
+                                  cuda_backend(b)->major >= CLUSTERS_FROM);
     else if (int8) cuda_launch_attend_cache_int8(cuda_stream(b, q), &x, row, parts, splits);
     else cuda_launch_attend_cache(cuda_stream(b, q), &x, parts, splits);
 }
@@ -324,7 +325,8 @@ static bool is_pair(const Args *put, const Args *see) {
            !backend_overlap(qkv.data, bytes_of(qkv), see->workspace, see->workspace_bytes);
 }
 
-/* What the one launch reads early must have been there before the play, and no token may see another's slot of this play. */
+/* What the one launch reads early must have been there before the play, and no token may see another's slot of this
+ * play. */
 int cuda_put_attend_takes(Backend *b, const Args *a, int n) {
     if (n < 2 || a[0].step->op != OP_ROPE_PUT || a[1].step->op != OP_ATTEND_CACHE) return 1;
     const Args *put = &a[0], *see = &a[1];

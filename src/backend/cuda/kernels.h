@@ -230,7 +230,8 @@ typedef struct CudaAttend {
 } CudaAttend;
 void cuda_launch_attend(cudaStream_t s, const CudaAttend *a);
 void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a);
-bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a); /* for 9.0; false: not a shape of its, nothing done */
+/* for 9.0; false: not a shape of its, nothing done */
+bool cuda_launch_attend_sm90(cudaStream_t s, const CudaAttend *a);
 bool cuda_attend_sm90_takes(const CudaAttend *a);                  /* would it, and backward? */
 
 typedef struct CudaAttendGrad {

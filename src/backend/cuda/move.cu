@@ -63,7 +63,8 @@ DEVICE float block_max(float x, float *part) {
     return x;
 }
 
-__global__ void __launch_bounds__(THREADS) fill_int8_kernel(char *rows, int64_t row_bytes, int scale_at, int64_t cols, AttrFill f) {
+__global__ void __launch_bounds__(THREADS)
+    fill_int8_kernel(char *rows, int64_t row_bytes, int scale_at, int64_t cols, AttrFill f) {
     __shared__ float part[THREADS / WARP];
     int64_t first = (int64_t)blockIdx.x * cols;
     char *row = rows + blockIdx.x * row_bytes;
@@ -72,7 +73,8 @@ __global__ void __launch_bounds__(THREADS) fill_int8_kernel(char *rows, int64_t 
     top = block_max(top, part);
     if (threadIdx.x == 0) *(float *)(row + scale_at) = top / 127.0f;
     float inverse = top > 0 ? 127.0f / top : 0;
-    for (int64_t c = threadIdx.x; c < cols; c += THREADS) ((int8_t *)row)[c] = (int8_t)__float2int_rn(drawn(f, first + c) * inverse);
+    for (int64_t c = threadIdx.x; c < cols; c += THREADS)
+        ((int8_t *)row)[c] = (int8_t)__float2int_rn(drawn(f, first + c) * inverse);
 }
 
 struct Borders { /* halfway between two levels */
@@ -87,8 +89,8 @@ DEVICE int nf4_nearest(float x, const Borders &b) {
 }
 
 /* A warp takes a block of 64 at a time, two neighbours a lane, and draws twice: for the maxima, then for the codes. */
-__global__ void __launch_bounds__(THREADS)
-    fill_nf4_kernel(char *rows, int64_t row_bytes, int scale_at, int blocks_at, int64_t cols, AttrFill f, Borders borders) {
+__global__ void __launch_bounds__(THREADS) fill_nf4_kernel(char *rows, int64_t row_bytes, int scale_at, int blocks_at,
+                                                           int64_t cols, AttrFill f, Borders borders) {
     __shared__ float part[THREADS / WARP];
     int64_t first = (int64_t)blockIdx.x * cols, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     uint8_t *row = (uint8_t *)rows + blockIdx.x * row_bytes;
@@ -113,8 +115,11 @@ static void fill_quantised(cudaStream_t s, CudaNumbers to, int64_t rows, int64_t
     int scale_at = (int)format_row_scale(to.format, cols), blocks_at = (int)format_nf4_blocks(cols);
     Borders borders;
     for (int k = 0; k < 15; k++) borders.at[k] = 0.5f * (format_nf4_levels[k] + format_nf4_levels[k + 1]);
-    if (to.format == FMT_INT8) fill_int8_kernel<<<(unsigned)rows, THREADS, 0, s>>>((char *)to.data, row_bytes, scale_at, cols, f);
-    else fill_nf4_kernel<<<(unsigned)rows, THREADS, 0, s>>>((char *)to.data, row_bytes, scale_at, blocks_at, cols, f, borders);
+    if (to.format == FMT_INT8)
+        fill_int8_kernel<<<(unsigned)rows, THREADS, 0, s>>>((char *)to.data, row_bytes, scale_at, cols, f);
+    else
+        fill_nf4_kernel<<<(unsigned)rows, THREADS, 0, s>>>((char *)to.data, row_bytes, scale_at, blocks_at, cols, f,
+                                                           borders);
 }
 
 extern "C" void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t rows, int64_t cols,

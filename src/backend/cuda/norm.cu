@@ -6,10 +6,10 @@
  *
  * rmsnorm       (N,C): a row a team.                                                            2 numbers moved
  * add_rmsnorm   the same for x = a + b, rounded as it is stored; x is given too.                4 numbers moved
- * rmsnorm_grad  (N,C): a row a team; when dw is wanted, the teams of a block take one part of the rows, every thread sums
- *               its own columns in registers, and the teams' sums are added in order.           4 numbers moved
- * A team is 32 to 256 threads, by the row's length alone, so that bits do not depend on how many rows there are. A thread
- * keeps its numbers of the row, up to SHARE packs, in registers: everything is read once, and all of it at once.
+ * rmsnorm_grad  (N,C): a row a team; when dw is wanted, the teams of a block take one part of the rows, every thread
+ *               sums its own columns in registers, and the teams' sums are added in order.      4 numbers moved
+ * A team is 32 to 256 threads, by the row's length alone, so that bits do not depend on how many rows there are. A
+ * thread keeps its numbers of the row, up to SHARE packs, in registers: everything is read once, and all of it at once.
  * Other rows (longer than 8192, or not whole packs) are read twice by a block, the second time from the caches.
  * Parts of dw (parts, C) lie in the workspace and are added by parts.cuh. dx may stand in so_far's place and a + b in
  * b's: a number is read before it is written, by the same thread. */
@@ -166,7 +166,8 @@ template <typename T> struct GradRows {
 /* One row: gives dx, adds to the thread's own sums of dw. The weight comes from the caches every time: registers for it
  * would halve the rows that are under way. */
 template <typename T, typename W>
-DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *w, int64_t row, const Team &t, float *part) {
+DEVICE void grad_row(const GradRows<T> &g, float (&sums)[SHARE][WIDE], const W *w, int64_t row, const Team &t,
+                     float *part) {
     const int c = first_column(t), mine = packs_of(g.cols, c);
     const int64_t at = row * g.cols + c;
     Pack<T> dy[SHARE], x[SHARE], was[SHARE];
@@ -294,7 +295,8 @@ static int part_rows(int64_t rows) {
     return (int)(DEVICE_NORM_PART * (times > 1 ? times : 1));
 }
 
-template <typename T, typename W> static unsigned grad_rows(cudaStream_t s, GradRows<T> g, const W *w) { /* the blocks */
+/* the blocks */
+template <typename T, typename W> static unsigned grad_rows(cudaStream_t s, GradRows<T> g, const W *w) {
     bool packs = g.cols % WIDE == 0 && is_packed(g.dx) && is_packed(g.dy) && is_packed(g.x) && is_packed(g.so_far) &&
                  is_packed(w);
     int bits = team_bits(g.cols), threads = threads_for(g.cols, packs ? WIDE : 1);

@@ -1,5 +1,5 @@
-/* packs.cuh - eight numbers of a row kept as they are stored, half the registers of fp32, until they are needed; and sums
- * over the threads that share a row. */
+/* packs.cuh - eight numbers of a row kept as they are stored, half the registers of fp32, until they are needed; and
+ * sums over the threads that share a row. */
 #ifndef BACKEND_CUDA_PACKS_CUH
 #define BACKEND_CUDA_PACKS_CUH
 

@@ -32,8 +32,8 @@ static inline void join_parts(cudaStream_t s, CudaNumbers dw, const float *parts
                               int64_t n, const float *beta, CudaKey key) {
     with_real(dw.format, [&](auto t) {
         using T = decltype(t);
-        cuda_launch_chained(s, join_kernel<T>, blocks_for(n, WARP), WARP * WARP, 0, (T *)dw.data, parts, n_parts, stride, n,
-                            beta, key);
+        cuda_launch_chained(s, join_kernel<T>, blocks_for(n, WARP), WARP * WARP, 0, (T *)dw.data, parts, n_parts,
+                            stride, n, beta, key);
     });
 }
 

@@ -89,10 +89,11 @@ extern "C" void cuda_launch_accumulate(cudaStream_t s, CudaNumbers dst, int64_t 
         using T = decltype(t);
         T *to = (T *)dst.data;
         if (is_wide(to, first) && is_wide(src, n))
-            cuda_launch_chained(s, accumulate_kernel<T, WIDE>, blocks_for(n, THREADS * WIDE), THREADS, 0, to, first, src, n,
-                                beta, key);
+            cuda_launch_chained(s, accumulate_kernel<T, WIDE>, blocks_for(n, THREADS * WIDE), THREADS, 0, to, first,
+                                src, n, beta, key);
         else
-            cuda_launch_chained(s, accumulate_kernel<T, 1>, blocks_for(n, THREADS), THREADS, 0, to, first, src, n, beta, key);
+            cuda_launch_chained(s, accumulate_kernel<T, 1>, blocks_for(n, THREADS), THREADS, 0, to, first, src, n, beta,
+                                key);
     });
 }
 
@@ -201,7 +202,8 @@ extern "C" void cuda_launch_column_sums(cudaStream_t s, const CudaColumnSums *c)
         bool wide = is_wide(c->dy.data, c->cols);
         auto kernel = wide ? column_parts_kernel<T, WIDE> : column_parts_kernel<T, 1>;
         dim3 grid(blocks_for(c->cols, WARP * (wide ? WIDE : 1)), n_parts);
-        cuda_launch_chained(s, kernel, grid, block, 0, c->parts, (const T *)c->dy.data, c->rows, c->cols, c->rows_a_part);
+        cuda_launch_chained(s, kernel, grid, block, 0, c->parts, (const T *)c->dy.data, c->rows, c->cols,
+                            c->rows_a_part);
     });
     join_parts(s, c->db, c->parts, n_parts, c->cols, c->cols, c->beta, c->key);
 }

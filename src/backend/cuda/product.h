@@ -1,8 +1,8 @@
 /* product.h - what linear, lora and head are made of: three products over a weight, and scratch.
  *
- * Products run in the format of the activations. A weight kept in another one, quantised or not, is brought into it panel
- * by panel in scratch; a gradient that is not fp32 is computed panel by panel in fp32 and added to what is there with one random
- * rounding. The panels are those of ir/product_device.h, which sizes the workspace by them. */
+ * Products run in the format of the activations. A weight kept in another one, quantised or not, is brought into it
+ * panel by panel in scratch; a gradient that is not fp32 is computed panel by panel in fp32 and added to what is there
+ * with one random rounding. The panels are those of ir/product_device.h, which sizes the workspace by them. */
 #ifndef BACKEND_CUDA_PRODUCT_H
 #define BACKEND_CUDA_PRODUCT_H
 
@@ -41,7 +41,8 @@ CudaMatrix cuda_cast(CudaWork *w, CudaMatrix m, Format format);
 
 /* What a product of a few rows is given. */
 CudaFew cuda_few(CudaMatrix y, CudaMatrix x, Operand weight, Operand bias);
-/* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next one's. */
+/* The same for a few rows, by kernels that read the weight as it is stored; bias in any format. false: the next
+ * one's. */
 bool cuda_times_weight_few(CudaWork w, CudaMatrix y, CudaMatrix x, Operand weight, Operand bias);
 /* y(N,M) = so_far + x(N,K) w^T + bias, which is in y's format; NULL: none */
 void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight, const void *bias, CudaMatrix so_far);
@@ -58,8 +59,8 @@ typedef struct CudaGradient { /* dw(M,K) = beta*dw + alpha * dy(N,M)^T x(N,K) */
 } CudaGradient;
 void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMatrix x);
 
-/* The two halves of it, for sums of several products: where to sum, in fp32 or, fresh, in dw (add: what the first product adds to),
- * and what to do afterwards. */
+/* The two halves of it, for sums of several products: where to sum, in fp32 or, fresh, in dw (add: what the first
+ * product adds to), and what to do afterwards. */
 CudaMatrix cuda_gradient_begin(CudaWork *w, const CudaGradient *g, CudaMatrix *add);
 void cuda_gradient_end(CudaWork w, const CudaGradient *g, CudaMatrix sum);
 

@@ -1,6 +1,6 @@
-/* product_codes.cuh - what the codes of a quantised weight are as numbers, two at a time as a mma takes them: for products of
- * a few and of some rows on tensor cores. int8: by their bits, the row's scale comes last. nf4: levels in x's format,
- * stretched so that they are rounded least, for a table with a copy for every lane. */
+/* product_codes.cuh - what the codes of a quantised weight are as numbers, two at a time as a mma takes them: for
+ * products of a few and of some rows on tensor cores. int8: by their bits, the row's scale comes last. nf4: levels in
+ * x's format, stretched so that they are rounded least, for a table with a copy for every lane. */
 #ifndef BACKEND_CUDA_PRODUCT_CODES_CUH
 #define BACKEND_CUDA_PRODUCT_CODES_CUH
 
@@ -24,8 +24,8 @@ template <typename W> constexpr int PIECE = IS_NF4<W> ? 32 : 16; /* numbers in 1
 
 DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-/* The i-th two of 16 codes. bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code + 128),
- * less 1152. */
+/* The i-th two of 16 codes. bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code +
+ * 128), less 1152. */
 template <typename X> DEVICE uint32_t int8_pair(uint4 v, int i) {
     uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
     if constexpr (std::is_same<X, Bf16>::value) {
@@ -70,7 +70,8 @@ static inline int of_card(cudaDeviceAttr what) {
 
 /* Quantised weights, 16-bit x, whole pieces of 8 numbers, and a card that has these tensor cores. */
 static inline bool takes_codes(const CudaFew *a) {
-    bool quantised = a->w.format == FMT_INT8 || a->w.format == FMT_NF4, x16 = a->x_format == FMT_BF16 || a->x_format == FMT_F16;
+    bool quantised = a->w.format == FMT_INT8 || a->w.format == FMT_NF4,
+         x16 = a->x_format == FMT_BF16 || a->x_format == FMT_F16;
     return quantised && x16 && a->inner % 8 == 0 && is_packed(a->x) && is_packed(a->w.data) &&
            of_card(cudaDevAttrComputeCapabilityMajor) >= 8;
 }

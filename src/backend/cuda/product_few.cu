@@ -6,8 +6,8 @@
  * A warp takes R rows of w and every `share`-th stretch of 32 * 8 numbers of K: a lane has 8 of them, 32 to 4 bytes of
  * each row, and the same 8 of every row of x, which the first-level cache keeps. The `share` warps of a row add their
  * sums up in order. share depends on the shape alone, so that enough bytes are in flight for few rows of w, too.
- * int8: codes become floats by their bits, the row's scale comes last. nf4: both numbers of a byte are found at once in a
- * table in shared memory that has a copy for every second lane; a block's byte multiplies the sum of 8. Where rows
+ * int8: codes become floats by their bits, the row's scale comes last. nf4: both numbers of a byte are found at once in
+ * a table in shared memory that has a copy for every second lane; a block's byte multiplies the sum of 8. Where rows
  * are not whole pieces of 8 numbers, they are taken one by one.
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"

@@ -1,5 +1,5 @@
-/* product_few.cuh - one number at a time where its format is known only when the kernel runs: the bias and the result of
- * products of a few rows. */
+/* product_few.cuh - one number at a time where its format is known only when the kernel runs: the bias and the result
+ * of products of a few rows. */
 #ifndef BACKEND_CUDA_PRODUCT_FEW_CUH
 #define BACKEND_CUDA_PRODUCT_FEW_CUH
 

@@ -1,17 +1,17 @@
-/* product_few_cores.cu - the products of product_few.cu with quantised weights and 16-bit x on tensor cores, from 8.0 on:
- * the cost of a number of w is loading and decoding it, whatever the number of rows. Reference: cpu/few.c.
+/* product_few_cores.cu - the products of product_few.cu with quantised weights and 16-bit x on tensor cores, from 8.0
+ * on: the cost of a number of w is loading and decoding it, whatever the number of rows. Reference: cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 8; w in int8 or nf4; K whole pieces of 8 numbers
  *
  * Every multiprocessor has one block and an equal share of w's rows, in tiles of 16. Its warps take turns at stages of
  * 128 bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up
- * in order at the end: no warp waits for another before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they are
- * its part of A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies in
- * shared memory where it fits; what the first stages need comes first.
- * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 % in
- * bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put together
- * by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with zeros for
- * the other, so the sums of the two come out apart and each is multiplied by its byte.
+ * in order at the end: no warp waits for another before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they
+ * are its part of A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies
+ * in shared memory where it fits; what the first stages need comes first.
+ * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 %
+ * in bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put
+ * together by one instruction. Lanes t = 0,1 have one block of 64 and t = 2,3 the next: B has a column for either, with
+ * zeros for the other, so the sums of the two come out apart and each is multiplied by its byte.
  * The first bytes of w are prefetched before the wait of programmatic dependent launch (chain.cuh), where w is state.
  * Gated: a tile has 8 rows of either half of w, so that both sums of a number of y are found beside each other. A sum's
  * order is that of K's stages, in whichever tile its row stands: gated or not, the bits are the same.
@@ -55,11 +55,15 @@ DEVICE void read_shared16_if(uint4 &v, uint32_t at, bool there) { /* else v stay
 /* ---- w from memory into registers ---- */
 
 DEVICE void read_once16_if(uint4 &v, const char *at, bool there) { /* else v stays */
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(at), "r"((int)there));
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];}"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(at), "r"((int)there));
 }
 DEVICE void read_once4_if(uint32_t &v, const char *at, bool there) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u32 %0, [%1];}" : "+r"(v) : "l"(at), "r"((int)there));
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u32 %0, [%1];}"
+                 : "+r"(v)
+                 : "l"(at), "r"((int)there));
 }
 
 struct Stage {
@@ -71,8 +75,8 @@ struct Cursor { /* at the warp's next stage to load */
     int stage, rows; /* rows of the block from that one on */
 };
 
-/* The first or second 64 bytes of the rows of a stage, as soon as those of the stage before have been used. Bytes behind a
- * row's end are not loaded: stale codes decode to finite values, so multiplying them by x's zeros is safe. */
+/* The first or second 64 bytes of the rows of a stage, as soon as those of the stage before have been used. Bytes
+ * behind a row's end are not loaded: stale codes decode to finite values, so multiplying them by x's zeros is safe. */
 template <typename W> DEVICE void load_half(Stage &st, const Cursor &next, const Few &f, int h) {
     const CudaFew &a = f.a;
     int t = threadIdx.x % 4, left = a.inner - (next.stage * 8 + t) * PIECE<W>;
@@ -105,7 +109,10 @@ template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *table,
     return *(const uint32_t *)(table + __byte_perm(word_of(v, i / 4), lane4, 0x5504 | i % 4 << 4));
 }
 
-template <typename X> DEVICE uint32_t pair_of(uint4 v, int i, const char *, uint32_t, Int8) { return int8_pair<X>(v, i); }
+template <typename X>
+DEVICE uint32_t pair_of(uint4 v, int i, const char *, uint32_t, Int8) {
+    return int8_pair<X>(v, i);
+}
 
 /* All pairs of levels, a copy for every lane. */
 template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels) {
@@ -135,8 +142,8 @@ template <int OPEN> DEVICE void wait_for_copies() { /* but for the last OPEN gro
 #endif
 }
 
-/* Pieces of 8 numbers; of 16 that follow each other, the upper 8 change places two by two, so that nf4's four lanes find
- * theirs in different banks. */
+/* Pieces of 8 numbers; of 16 that follow each other, the upper 8 change places two by two, so that nf4's four lanes
+ * find theirs in different banks. */
 DEVICE int place_of_piece(int piece) { return piece ^ (piece >> 3 & 1); }
 
 /* Starts the copies of pieces [begin, end) of every row, zeros behind a row's end. */
@@ -151,8 +158,8 @@ template <typename W> DEVICE void copy_x(char *to, const CudaFew &a, int begin, 
     end_of_copies();
 }
 
-/* Where the lane finds the numbers of its column of B; a lane that has none keeps zeros. nf4: its even pieces are found from
- * `even`, its odd ones from `odd`, because of place_of_piece; int8's change places by chunk alone. */
+/* Where the lane finds the numbers of its column of B; a lane that has none keeps zeros. nf4: its even pieces are found
+ * from `even`, its odd ones from `odd`, because of place_of_piece; int8's change places by chunk alone. */
 template <typename W, int SETS> struct Column {
     uint32_t even, odd;
     int set_bytes;
@@ -185,7 +192,8 @@ DEVICE void load_x(uint4 (&x)[SETS][PIECE<W> / 8], const Column<W, SETS> &c, con
             } else if (c.there[b]) {
                 int64_t row = b * COLUMNS<W> + (IS_NF4<W> ? lane / 8 : lane / 4);
                 x[b][i] = make_uint4(0, 0, 0, 0);
-                if (k + 8 * i < a.inner) x[b][i] = *(const uint4 *)((const char *)a.x + (row * a.inner + k + 8 * i) * 2);
+                if (k + 8 * i < a.inner)
+                    x[b][i] = *(const uint4 *)((const char *)a.x + (row * a.inner + k + 8 * i) * 2);
             }
         }
 }
@@ -360,8 +368,8 @@ __global__ void __launch_bounds__(THREADS, 1) few_cores_kernel(const __grid_cons
 
 /* ---- launching ---- */
 
-/* An equal share of the rows for every multiprocessor; a row more where that leaves some of them to the kernel behind: a
- * block here has all registers of its multiprocessor, so that no other block is resident beside it. */
+/* An equal share of the rows for every multiprocessor; a row more where that leaves some of them to the kernel behind:
+ * a block here has all registers of its multiprocessor, so that no other block is resident beside it. */
 static int share_of(int64_t rows) {
     enum { SPARED = 4, WORTH = 32 /* rows: one more is little, unless it begins a tile */ };
     int all = of_card(cudaDevAttrMultiProcessorCount), share = (int)blocks_for(rows, all), busy = all - SPARED;

@@ -33,7 +33,10 @@ void cuda_launch_multiply(cudaStream_t s, const CudaProduct *p);
 
 /* y(rows,cols) = x(rows,inner) w(cols,inner)^T + bias for a few rows, dense; w as it is stored (product_few.cu). false:
  * not one of its shapes, nothing was done; quantised weights always are. */
-enum { CUDA_FEW_ROWS = 8 /* at a time */, CUDA_FEW_PLAIN_ROWS = 4 /* the most for weights that the library can read */ };
+enum {
+    CUDA_FEW_ROWS = 8,       /* at a time */
+    CUDA_FEW_PLAIN_ROWS = 4, /* the most for weights that the library can read */
+};
 typedef struct CudaFew {
     CudaNumbers y, w, bias; /* bias: data NULL: none */
     const void *x;
@@ -43,13 +46,15 @@ typedef struct CudaFew {
     int scale_at, blocks_at; /* int8, nf4: the row's scale; 0: none. nf4: its blocks' bytes */
     int share;               /* the launcher's: warps to a row of w */
     bool early;              /* w and bias are state that no step of this play writes */
-    bool gated;              /* y(rows,cols/2) = silu(first half) * second half, which are rounded as y is (few_cores alone) */
+    /* y(rows,cols/2) = silu(first half) * second half, which are rounded as y is (few_cores alone) */
+    bool gated;
 } CudaFew;
 bool cuda_launch_few(cudaStream_t s, const CudaFew *few);
-/* Quantised weights and 16-bit x, on tensor cores (product_few_cores.cu). false: others, not whole pieces of 8 numbers, or a
- * card older than 8.0. */
+/* Quantised weights and 16-bit x, on tensor cores (product_few_cores.cu). false: others, not whole pieces of 8 numbers,
+ * or a card older than 8.0. */
 bool cuda_launch_few_cores(cudaStream_t s, const CudaFew *few);
-/* The same for more rows (product_some.cu): w is read once for all of them. parts: device_some_bytes of scratch, for sums. */
+/* The same for more rows (product_some.cu): w is read once for all of them. parts: device_some_bytes of scratch, for
+ * sums. */
 enum { CUDA_SOME_ROWS = 64, CUDA_SOME_BLOCKS = 384, CUDA_SOME_TALL = 128 };
 bool cuda_launch_some(cudaStream_t s, const CudaFew *few, void *parts);
 

@@ -3,12 +3,12 @@
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
- * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole tiles, and
- * of the chunks of those that are left over an equal stretch (split-K): all multiprocessors read to the end whatever M
- * is. Chunks of w and x are prefetched into a ring in shared memory. A warp takes 16 * HIGH rows of the tile and UNITS
- * stretches of 64 numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of four A
- * (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded as
- * product_codes.cuh says; nf4: four A are one block of 64, whose sum is multiplied by its byte.
+ * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole
+ * tiles, and of the chunks of those that are left over an equal stretch (split-K): all multiprocessors read to the end
+ * whatever M is. Chunks of w and x are prefetched into a ring in shared memory. A warp takes 16 * HIGH rows of the tile
+ * and UNITS stretches of 64 numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of
+ * four A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded
+ * as product_codes.cuh says; nf4: four A are one block of 64, whose sum is multiplied by its byte.
  * A tile that several blocks have worked on is added up by the last to finish, in the order of K: the bits depend
  * on the shape and the card alone.
  * The first bytes of w are prefetched before the wait of programmatic dependent launch (chain.cuh), where w is state.
@@ -28,8 +28,8 @@ struct Some {
     float *parts;        /* sums of shared tiles: two of a tile's size for every block */
 };
 
-/* How a block is cut: SETS of 8 rows of x; warps DOWN the tile, HIGH times 16 rows each, and ACROSS the chunk, which has
- * UNITS of 64 numbers for each of them; DEPTH chunks in the ring; so many BLOCKS to a multiprocessor. */
+/* How a block is cut: SETS of 8 rows of x; warps DOWN the tile, HIGH times 16 rows each, and ACROSS the chunk, which
+ * has UNITS of 64 numbers for each of them; DEPTH chunks in the ring; so many BLOCKS to a multiprocessor. */
 template <int SETS_, int HIGH_, int DOWN_, int ACROSS_, int UNITS_, int DEPTH_, int BLOCKS_> struct Cut {
     static constexpr int SETS = SETS_, HIGH = HIGH_, DOWN = DOWN_, ACROSS = ACROSS_, UNITS = UNITS_, DEPTH = DEPTH_,
                          BLOCKS = BLOCKS_;
@@ -46,7 +46,8 @@ template <typename W, typename C> struct Shared {
     static constexpr int PAIRS = IS_NF4<W> ? 256 * WARP * 4 : 0, SUMS = (C::ACROSS - 1) * C::TILE * 4;
     static constexpr int W_ROW = C::WIDE / PIECE<W> * 16, X_ROW = C::WIDE * 2,
                          MOST_ROW = !IS_NF4<W> ? 0 : C::WIDE == 128 ? 4 : C::WIDE / BLOCK_K;
-    static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW, SLOT = MOST_AT + C::TALL * MOST_ROW;
+    static constexpr int X_AT = C::TALL * W_ROW, MOST_AT = X_AT + C::SETS * 8 * X_ROW,
+                         SLOT = MOST_AT + C::TALL * MOST_ROW;
     static constexpr int BYTES = PAIRS + SUMS + C::DEPTH * SLOT;
 };
 
@@ -59,7 +60,10 @@ DEVICE int place_in_x(int row, int piece) { return piece ^ (row & 1); }
 
 DEVICE uint4 read_shared16(uint32_t at) {
     uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
     return v;
 }
 DEVICE uint2 read_shared8(uint32_t at) {
@@ -80,8 +84,8 @@ DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
                  : "memory");
 }
 
-/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do: x
- * has zeros there, or the sum is not used. */
+/* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do:
+ * x has zeros there, or the sum is not used. */
 template <typename W, typename C> struct Source {
     using S = Shared<W, C>;
     static constexpr int W_PIECES = S::W_ROW / 16, W_STEP = C::THREADS / W_PIECES, W_EACH = C::TALL / W_STEP;
@@ -198,7 +202,8 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
         for (int r = 0; r < 2; r++) {
             int row = tall + h * 16 + r * 8 + g;
             if constexpr (IS_NF4<W>) {
-                uint2 w = read_shared8(slot + row * S::W_ROW + place_in_w<W, C>(row, unit * 2 + t / 2) * 16 + t % 2 * 8);
+                uint2 w =
+                    read_shared8(slot + row * S::W_ROW + place_in_w<W, C>(row, unit * 2 + t / 2) * 16 + t % 2 * 8);
                 v[h][r] = make_uint4(w.x, w.y, 0, 0);
                 uint32_t four = read_shared4(slot + S::MOST_AT + row * S::MOST_ROW + unit / 4 * 4);
                 most[h][r] = (float)(four >> (C::WIDE == 128 ? at % 2 * 2 + unit : unit % 4) * 8 & 255);
@@ -247,7 +252,8 @@ DEVICE void add_unit(Sums<C> &sum, uint32_t slot, int at, int unit, int tall, ui
 
 /* ---- a tile's end ---- */
 
-/* The warps across share out what is left to do: warp a finishes words [a * OWN, (a + 1) * OWN) of a lane's EACH fours. */
+/* The warps across share out what is left to do: warp a finishes words [a * OWN, (a + 1) * OWN) of a lane's EACH
+ * fours. */
 template <typename C> struct Ends {
     static constexpr int EACH = C::HIGH * C::SETS, OWN = (EACH + C::ACROSS - 1) / C::ACROSS;
     float4 at[OWN];
@@ -291,7 +297,8 @@ template <typename C> DEVICE Ends<C> gather_warps(const Sums<C> &sum, float4 *le
 
 /* In a lane's four i: the row of w of words 2r and 2r+1. */
 template <typename C> DEVICE int row_of(int tile, int i, int r) {
-    return tile * C::TALL + (threadIdx.x / WARP % C::DOWN * C::HIGH + i / C::SETS) * 16 + r * 8 + threadIdx.x % WARP / 4;
+    return tile * C::TALL + (threadIdx.x / WARP % C::DOWN * C::HIGH + i / C::SETS) * 16 + r * 8 +
+           threadIdx.x % WARP / 4;
 }
 
 template <typename C> struct Scales { /* of a thread's rows; loaded before the sums are there */
@@ -333,12 +340,13 @@ DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
     return (int)(((chunk + 1) * f.sharers - 1) / ((int64_t)f.shared * f.chunks));
 }
 
-/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block leaves at
- * most two: of the tile that it begins, and of one that began in front of it. */
+/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block
+ * leaves at most two: of the tile that it begins, and of one that began in front of it. */
 template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int tile) {
     using E = Ends<C>;
     __shared__ bool last;
-    int warp = threadIdx.x / WARP, own = (warp % C::DOWN * E::EACH + warp / C::DOWN * E::OWN) * WARP + threadIdx.x % WARP;
+    int warp = threadIdx.x / WARP,
+        own = (warp % C::DOWN * E::EACH + warp / C::DOWN * E::OWN) * WARP + threadIdx.x % WARP;
     int first = block_of(f, (int64_t)tile * f.chunks), end = block_of(f, (int64_t)(tile + 1) * f.chunks - 1) + 1;
     bool whole = (warp / C::DOWN + 1) * E::OWN <= E::EACH; /* else some of its fours are not there */
     auto part = [&](int b) { return (float4 *)(f.parts + (int64_t)(2 * b + (b == first)) * C::TILE) + own; };
@@ -382,7 +390,8 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) some_kernel(const __gri
     using S = Shared<W, C>;
     extern __shared__ __align__(128) char shared[];
     int warp = threadIdx.x / WARP, down = warp % C::DOWN, across = warp / C::DOWN;
-    uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS, table = shared_address(shared) + threadIdx.x % WARP * 4;
+    uint32_t ring = shared_address(shared) + S::PAIRS + S::SUMS,
+             table = shared_address(shared) + threadIdx.x % WARP * 4;
     float4 *left = (float4 *)(shared + S::PAIRS);
     Source<W, C> next;
     begin_at(next, f);

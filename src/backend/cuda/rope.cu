@@ -118,7 +118,8 @@ DEVICE void put_heads(C *to, const T *k, const CudaRope &r, const float *cosine,
 
 /* A warp a head; a lane has every 32nd pair of its halves, and lane 0 what is left of an odd head. */
 template <typename T>
-DEVICE void put_codes(char *to, const T *k, const CudaRope &r, CudaHeadRow row, const float *cosine, const float *sine) {
+DEVICE void put_codes(char *to, const T *k, const CudaRope &r, CudaHeadRow row, const float *cosine,
+                      const float *sine) {
     constexpr int EACH = MOST_HALF / WARP;
     int half = r.dim / 2, lane = threadIdx.x % WARP;
     for (int head = threadIdx.x / WARP; head < 2 * r.kv_heads; head += blockDim.x / WARP) {
@@ -164,8 +165,8 @@ template <typename T, typename C, int V> __global__ void __launch_bounds__(MOST_
     chain_wait();
     if (position >= 0 && position < p.slots) {
         if constexpr (std::is_same<C, int8_t>::value)
-            put_codes<T>((char *)p.cache.data + slot * 2 * r.kv_heads * p.row.bytes, x + first + q_width, r, p.row, cosine,
-                         sine);
+            put_codes<T>((char *)p.cache.data + slot * 2 * r.kv_heads * p.row.bytes, x + first + q_width, r, p.row,
+                         cosine, sine);
         else
             put_heads<T, C, V>((C *)p.cache.data + slot * (width - q_width), x + first + q_width, r, cosine, sine);
     }
@@ -199,7 +200,8 @@ static void launch_put(cudaStream_t s, void *y, const void *x, const CudaRope *r
     cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads, 0, (T *)y, (const T *)x, *r, *p);
 }
 
-extern "C" void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r, const CudaPut *p) {
+extern "C" void cuda_launch_rope_put(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r,
+                                     const CudaPut *p) {
     with_real(y.format, [&](auto t) {
         using T = decltype(t);
         if (p->cache.format == FMT_INT8) launch_put<T, int8_t>(s, y.data, x, r, p);
@@ -212,6 +214,7 @@ extern "C" void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, c
         using T = decltype(t);
         bool wide = r->dim % (2 * WIDE) == 0 && is_packed(y.data) && is_packed(x);
         auto kernel = wide ? rope_kernel<T, WIDE> : rope_kernel<T, 1>;
-        cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads_for(r, wide ? WIDE : 1), 0, (T *)y.data, (const T *)x, *r);
+        cuda_launch_chained(s, kernel, (unsigned)r->tokens, threads_for(r, wide ? WIDE : 1), 0, (T *)y.data,
+                            (const T *)x, *r);
     });
 }

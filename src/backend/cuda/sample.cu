@@ -1,13 +1,13 @@
 /* sample.cu - the next token of each row: which tokens are kept, and which one a random number picks. Reference:
  * cpu/sample.c; the arithmetic both share stands in ir/sampling.h, so the ids are the CPU's.
  *
- *   sample  blocks of 512 threads, from 9.0 on a cluster of up to 8 a row, which share out the row and tell each other their
- *           sums. Passes over the row (V numbers, read from L2 after the first):
+ *   sample  blocks of 512 threads, from 9.0 on a cluster of up to 8 a row, which share out the row and tell each other
+ *           their sums. Passes over the row (V numbers, read from L2 after the first):
  *           1 the largest score; for temperature 0 that is all.
  *           3 each for top-k and top-p: which score is the least. Weights are summed by bins of the distance from
- *             the top, then by finer bins of the bin that reaches the limit, then the few scores of that one are compared
- *             with each other by one block. No order of the whole row is made. Where too many scores fall together, the
- *             bits of the least score are found one by one.
+ *             the top, then by finer bins of the bin that reaches the limit, then the few scores of that one are
+ *             compared with each other by one block. No order of the whole row is made. Where too many scores fall together,
+ *             the bits of the least score are found one by one.
  *           2 to draw: the sum of each warp's stretch of ids, then the ids of the stretch that the number falls into.
  *           1 for the log-probability, where it is wanted.
  *           Sums of weights are of integers: neither atomics nor the number of blocks make them depend on an order.
@@ -18,12 +18,22 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / WARP, BINS = THREADS, BINS_A_UNIT = 16, LEVELS = 2, LIST = 256, MOST_RANKS = 8 };
+enum {
+    THREADS = 512,
+    WARPS = THREADS / WARP,
+    BINS = THREADS,
+    BINS_A_UNIT = 16,
+    LEVELS = 2,
+    LIST = 256,
+    MOST_RANKS = 8
+};
 enum { ABOVE_NOTHING = 0x00800000 }; /* the least order of a finite score: just above -infinity's */
 enum { DIGITS = 4, DIGIT_BITS = DRAW_BITS / DIGITS };
-static_assert(CUDA_MOST_VOCAB / 8 + DIGITS * BINS * 4 + 1024 <= 48 * 1024, "shared memory that every card gives unasked");
+static_assert(CUDA_MOST_VOCAB / 8 + DIGITS * BINS * 4 + 1024 <= 48 * 1024,
+              "shared memory that every card gives unasked");
 static_assert(LIST <= THREADS, "a score a thread");
-static_assert(DRAW_BITS % DIGITS == 0 && (uint64_t)CUDA_MOST_VOCAB << DIGIT_BITS <= 1ull << 32, "sums of digits fit a word");
+static_assert(DRAW_BITS % DIGITS == 0 && (uint64_t)CUDA_MOST_VOCAB << DIGIT_BITS <= 1ull << 32,
+              "sums of digits fit a word");
 
 typedef unsigned long long Sum;
 
@@ -195,8 +205,8 @@ DEVICE void add_to_bin(Shared &s, int bin, Sum weight) {
     }
 }
 
-/* Of the bins of this level, the one in which the limit is reached; what stands before it is taken from the rest. The first
- * level's sum is that of all tokens, which says what the limit is. */
+/* Of the bins of this level, the one in which the limit is reached; what stands before it is taken from the rest. The
+ * first level's sum is that of all tokens, which says what the limit is. */
 DEVICE int find_bin(const Row &r, Shared &s, uint32_t least, const int *bin, int level, Limit &limit) {
     row_barrier(r); /* all are done with the bins */
 #pragma unroll
@@ -282,10 +292,11 @@ DEVICE Sum kept_weight(const Row &r, float score, uint32_t least, Sum least_weig
     return w >= least_weight ? w : 0;
 }
 
-/* Warp w of all blocks' has ids [w * each, (w + 1) * each): their sums, then the ids of one of them, a few a thread. Gives
- * -1 in blocks that do not have it. */
+/* Warp w of all blocks' has ids [w * each, (w + 1) * each): their sums, then the ids of one of them, a few a thread.
+ * Gives -1 in blocks that do not have it. */
 DEVICE int draw_id(const Row &r, Shared &s, uint32_t least, Sum least_weight, uint32_t bits24) {
-    int each = (r.vocab + WARPS * r.ranks - 1) / (WARPS * r.ranks), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int each = (r.vocab + WARPS * r.ranks - 1) / (WARPS * r.ranks), lane = threadIdx.x % WARP,
+        warp = threadIdx.x / WARP;
     int from = r.rank * WARPS; /* the block's first stretch */
     Sum sum = 0, before;
     for_ids(r, (from + warp) * each + lane, min((from + warp + 1) * each, r.vocab), WARP,
@@ -335,7 +346,8 @@ DEVICE void mark_seen(uint32_t *seen, const int32_t *ids, int n, int vocab) {
 /* top: the largest logit that can come, as the model gave it. */
 DEVICE float log_probability(const Row &r, Shared &s, float top, int id, int vocab, float scale) {
     float sum = 0;
-    for_ids(r, r.rank * THREADS + threadIdx.x, vocab, r.ranks * THREADS, [&](int, float x) { sum += expf((x - top) * scale); });
+    for_ids(r, r.rank * THREADS + threadIdx.x, vocab, r.ranks * THREADS,
+            [&](int, float x) { sum += expf((x - top) * scale); });
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0) s.real[threadIdx.x / WARP] = sum;
     __syncthreads();
@@ -403,7 +415,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) sample_kernel(CudaS
     bool forced = next - how.first < how.forced && next < a.room;
     int id = forced ? ids[next] : token_of(r, s, how, best, (uint64_t)(next - how.first));
     float top = __uint_as_float(best.most >> 31 ? best.most & 0x7fffffffu : ~best.most); /* draw_order turned back */
-    if (!best.unsound && how.want_logp && id >= 0) logp = log_probability(r, s, top, id, a.vocab, how.logp_scale > 0 ? how.logp_scale : 1.0f);
+    if (!best.unsound && how.want_logp && id >= 0)
+        logp = log_probability(r, s, top, id, a.vocab, how.logp_scale > 0 ? how.logp_scale : 1.0f);
     row_barrier(r); /* all are done with this block's memory */
     if (threadIdx.x || r.rank) return;
     if (best.unsound) id = -1;
@@ -448,8 +461,8 @@ extern "C" void cuda_launch_draws(cudaStream_t s, const CudaDraws *d) {
 
 /* ---- pick ---- */
 
-__global__ void __launch_bounds__(THREADS)
-    pick_kernel(int32_t *to, const int32_t *ids, const int32_t *slots, const int32_t *positions, int64_t rows, int room) {
+__global__ void __launch_bounds__(THREADS) pick_kernel(int32_t *to, const int32_t *ids, const int32_t *slots,
+                                                       const int32_t *positions, int64_t rows, int room) {
     int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (n >= rows) return;
     int position = positions[n];

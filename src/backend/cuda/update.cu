@@ -225,7 +225,8 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
         sgd_numbers(w, m, g, r);
 
     uint64_t words[2] = {};
-    if (BF16 || (ANY && u.draws)) words[0] = rng_fold(key, (uint64_t)i / 4), words[1] = rng_fold(key, (uint64_t)i / 4 + 1);
+    if (BF16 || (ANY && u.draws))
+        words[0] = rng_fold(key, (uint64_t)i / 4), words[1] = rng_fold(key, (uint64_t)i / 4 + 1);
     if (has_m) store_state<M, WHOLE>(sm, m, words, 1, i, n);
     if (ADAMW) store_state<V, WHOLE>(sv, v, words, 2, i, n);
     if (has_master) store_state<W, WHOLE>(master, w, words, -1, i, n);

@@ -17,7 +17,8 @@
 #define HAVE_WGMMA 1
 #endif
 
-enum { WARPGROUP = 128, CHUNK = 64, CHUNK_ROW = 128, EIGHT_ROWS = 1024 }; /* CHUNK: numbers; the others: threads, bytes */
+/* CHUNK: numbers; the others: threads, bytes */
+enum { WARPGROUP = 128, CHUNK = 64, CHUNK_ROW = 128, EIGHT_ROWS = 1024 };
 
 /* Shared memory written by copies and stores is what the matrix units read next: each writer, before the barrier. */
 DEVICE void shared_to_products() {
@@ -61,7 +62,8 @@ DEVICE uint64_t further(uint64_t words, int bytes) {
 #define HELD32 HELD4(0), HELD4(1), HELD4(2), HELD4(3), HELD4(4), HELD4(5), HELD4(6), HELD4(7)
 #define HELD64 HELD32, HELD4(8), HELD4(9), HELD4(10), HELD4(11), HELD4(12), HELD4(13), HELD4(14), HELD4(15)
 #define PRODUCT_SHARED(SHAPE, TYPE, NAMES, HELD, A, B, ADD) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE \
                  " " NAMES ", " A ", " B ", p, 1, 1, 0, 0;\n}\n" \
                  : HELD \
                  : "l"(a), "l"(b), "r"(add))
@@ -130,8 +132,8 @@ DEVICE void tile_add(float (&c)[D / 8][4], const uint32_t (&a)[B_ROWS / 16][4], 
 /* ---- copies into tiles ---- */
 
 /* ROWS rows of a head into a tile by THREADS threads; rows from `there` on become zeros and are not read. Eight
- * neighbours bring 128 bytes of a row. Instructions count here as much as in the softmax: a whole tile is copied without
- * a question asked, only a last one by the row. */
+ * neighbours bring 128 bytes of a row. Instructions count here as much as in the softmax: a whole tile is copied
+ * without a question asked, only a last one by the row. */
 template <int D, int ROWS, int THREADS>
 DEVICE void copy_tile(uint32_t tile, const void *head, int stride, int there) {
     constexpr int AT_ONCE = THREADS / 8;
