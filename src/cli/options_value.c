@@ -207,7 +207,14 @@ void options_join_lists(Options *o) {
 
 /* ---- one value ---- */
 
+/* "24" is meant in GiB by whoever gives it: no such amount is bytes. */
+static bool lacks_unit(const char *text, int64_t bytes) {
+    return bytes > 0 && bytes < KIB && !text[strspn(text, "0123456789")];
+}
+
 static bool refuse_size(const char *where, const char *text, Err *e) {
+    if (*text && !text[strspn(text, "0123456789")])
+        return fail(e, ERR_USAGE, "%s: %s without a unit is %s bytes. Did you mean %sGiB?", where, text, text, text);
     if (str_ends(text, "%"))
         return fail(e, ERR_USAGE, "%s: '%s' is a share, and a plan is made for an amount of bytes, the same on every "
                                   "machine: give a size such as 24GiB; unset: what is free now",
@@ -242,7 +249,7 @@ static bool put_by_type(Options *o, OptValue *v, const OptRow *row, const char *
             v->text = options_number_text(&o->arena, v->r);
             return in_range(row, where, text, v->r, e);
         case OPT_BYTES:
-            if (!units_parse_bytes(text, &v->i))
+            if (!units_parse_bytes(text, &v->i) || lacks_unit(text, v->i))
                 return refuse_size(where, text, e);
             v->text = arena_strdup(&o->arena, text);
             return in_range(row, where, text, (double)v->i, e);

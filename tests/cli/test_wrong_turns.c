@@ -68,3 +68,11 @@ TEST(words_of_other_trainers_that_train_takes_are_taken_by_plan) {
     ran_free(&r);
     expect_said(snug_run("plan --model tally --stage dpo"), 2, "the command says what is done");
 }
+
+TEST(a_budget_of_24_is_not_taken_for_bytes) {
+    expect_said(snug_run("plan --model tally --seq 64 --budget 24"), 2,
+                "--budget: 24 without a unit is 24 bytes. Did you mean 24GiB?");
+    Ran r = snug_run("plan --model tally --seq 64 --budget 2000000000");
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
