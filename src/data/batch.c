@@ -27,8 +27,8 @@ void batch_pad(Batch *b, int64_t row, int64_t from) {
         b->ids[at] = 0;
         b->labels[at] = -1;
         b->weight[at] = 0;
-        b->positions[at] = (int32_t)(t - from);
-        b->doc_begin[at] = (int32_t)from;
+        b->positions[at] = 0;
+        b->doc_begin[at] = (int32_t)t;
     }
 }
 

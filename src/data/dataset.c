@@ -178,9 +178,9 @@ static void put_token(const RowOut *o, int64_t at, int64_t begin, uint32_t id, u
     o->doc_begin[at] = (int32_t)begin;
 }
 
-/* What is left of the row is a document of its own. */
+/* In what is left of the row every token is a document of its own: attention looks at nothing for it. */
 static void put_padding(const RowOut *o, int64_t at, int64_t seq) {
-    for (int64_t begin = at; at < seq; at++) put_token(o, at, begin, 0, 0, false);
+    for (; at < seq; at++) put_token(o, at, at, 0, 0, false);
 }
 
 static void fill_window(const Dataset *d, const DataPart *p, RowWindow w, const RowOut *o) {

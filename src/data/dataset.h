@@ -158,7 +158,7 @@ void update_rows_free(UpdateRows *u);
 
 /* seq entries each. labels[t] is the next token of the same document where that one is scored, else -1; weight is
  * 1 there, else 0; positions begin at 0 in every document; doc_begin is the place in the row where the token's
- * document begins. What is left of the row is a document of its own: ids 0, no labels. */
+ * document begins. In what is left of the row every token is a document of its own: id 0, no label. */
 void dataset_row_fill(const Dataset *d, int64_t row, int32_t *ids, int32_t *labels, float *weight,
                       int32_t *positions, int32_t *doc_begin);
 /* The same for rows of the set that share a row. scratch: for tokens that are read from disk. */

@@ -91,8 +91,8 @@ TEST(batch_completes_with_rows_of_no_weight) {
         for (int64_t r = 0; r < cases[c].rows; r++) tokens += dataset_row_tokens(d, cases[c].first + r);
         EXPECT(b.tokens == tokens);
         for (int64_t i = cases[c].rows * SEQ; i < ROWS * SEQ; i++)
-            EXPECT(b.ids[i] == 0 && b.labels[i] == -1 && b.weight[i] == 0 && b.positions[i] == i % SEQ &&
-                   b.doc_begin[i] == 0);
+            EXPECT(b.ids[i] == 0 && b.labels[i] == -1 && b.weight[i] == 0 && b.positions[i] == 0 &&
+                   b.doc_begin[i] == i % SEQ);
         expect_sorted(&b);
     }
     arena_free(&a);

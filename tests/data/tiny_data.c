@@ -145,7 +145,7 @@ const char *tiny_row(const Dataset *d, int64_t row) {
     for (int64_t t = 0; t < n; t++) {
         EXPECT(weight[t] == (labels[t] >= 0));
         EXPECT(positions[t] == t - begin[t]);
-        EXPECT(t < tokens || (labels[t] == -1 && begin[t] == tokens));
+        EXPECT(t < tokens || (labels[t] == -1 && begin[t] == t));
         scored += labels[t] >= 0;
     }
     EXPECT(scored == dataset_row_scored(d, row));

@@ -42,9 +42,12 @@ FEW_TARGET static void sliver_int8(float *to, const ManySliver *s, int64_t k, in
 
 /* ---- the product ---- */
 
+/* The sanitizers leave these loops out, as they would those of a library: what calls them is not left out. */
+#define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
 /* A constant number of rows and vectors, so that the sums stay in registers. */
-INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64_t row, int64_t column, const float *w,
-                          const int rows, const int vectors, int64_t n, bool add) {
+UNCHECKED INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64_t row, int64_t column,
+                                    const float *w, const int rows, const int vectors, int64_t n, bool add) {
     Vec sum[MANY_ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -67,8 +70,8 @@ INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64_t row, in
 }
 
 /* Eight, then four, then single rows. */
-INLINE void multiply_all(float *c, int64_t ldc, const float *x, int64_t row, int64_t column, const float *w,
-                         const int vectors, int64_t rows, int64_t n, bool add) {
+UNCHECKED INLINE void multiply_all(float *c, int64_t ldc, const float *x, int64_t row, int64_t column,
+                                   const float *w, const int vectors, int64_t rows, int64_t n, bool add) {
     int64_t r = 0;
     for (; r + MANY_ROWS <= rows; r += MANY_ROWS)
         multiply_rows(c + r * ldc, ldc, x + r * row, row, column, w, MANY_ROWS, vectors, n, add);
@@ -77,8 +80,8 @@ INLINE void multiply_all(float *c, int64_t ldc, const float *x, int64_t row, int
     for (; r < rows; r++) multiply_rows(c + r * ldc, ldc, x + r * row, row, column, w, 1, vectors, n, add);
 }
 
-FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w, int vectors,
-                                int64_t rows, int64_t n, bool add) {
+UNCHECKED FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w,
+                                          int vectors, int64_t rows, int64_t n, bool add) {
     if (vectors == 3)
         multiply_all(c, ldc, x, ldx, 1, w, 3, rows, n, add);
     else if (vectors == 2)
@@ -87,8 +90,8 @@ FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x, int64_t l
         multiply_all(c, ldc, x, ldx, 1, w, 1, rows, n, add);
 }
 
-FEW_TARGET static void multiply_flipped(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w, int vectors,
-                                        int64_t rows, int64_t n, bool add) {
+UNCHECKED FEW_TARGET static void multiply_flipped(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w,
+                                                  int vectors, int64_t rows, int64_t n, bool add) {
     if (vectors == 3)
         multiply_all(c, ldc, x, 1, ldx, w, 3, rows, n, add);
     else if (vectors == 2)
@@ -110,5 +113,7 @@ FEW_TARGET static void transpose(float *to, int64_t width, const float *from, in
     for (; j < cols; j++)
         for (int64_t i = 0; i < n; i++) to[i * width + j] = alpha * from[j * ld + i];
 }
+
+#undef UNCHECKED
 
 const ManyKernels MANY = {sliver_int8, sliver_nf4, multiply, multiply_flipped, transpose, WIDTH, LANES, MANY_ROWS};
