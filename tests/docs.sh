@@ -11,7 +11,7 @@
 set -u
 cd "$(dirname "$0")/.."
 . tests/shell/verdict.sh
-unset MAKEFLAGS MAKELEVEL MFLAGS
+unset MAKEFLAGS MAKELEVEL MFLAGS DEBUG
 export CUDA_VISIBLE_DEVICES= XDG_CONFIG_HOME=/nonexistent
 root=$PWD
 real=$(realpath "${SNUG:-./snug}")
