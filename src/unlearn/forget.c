@@ -83,7 +83,7 @@ static bool read_file(ForgetSet *f, const char *path, int64_t rows, Err *e) {
     if (!file_read(path, &text, FILE_BYTES, e)) return false;
     const char *begin = str_text(&text) + str_mark(str_text(&text), text.len);
     while (isspace((unsigned char)*begin)) begin++;
-    json_error_t where;
+    json_error_t where = {0};
     json_t *list = *begin == '[' ? json_loads(begin, 0, &where) : NULL;
     bool ok = *begin != '[' ? read_lines(f, begin, rows, path, e)
               : list        ? read_list(f, list, rows, path, e)

@@ -53,8 +53,8 @@ typedef float Floats __attribute__((vector_size(LANES * sizeof(float)), aligned(
 typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
 
 static double sum_lanes(const Doubles *d) {
-    const double *lane = (const double *)d;
-    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+    Doubles x = *d;
+    return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]));
 }
 
 FAST_SUM double vec_block_dot(const float *a, const float *b, int64_t n) {
