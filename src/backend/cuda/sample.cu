@@ -6,8 +6,8 @@
  *           1 the largest score; for temperature 0 that is all.
  *           3 each for top-k and top-p: which score is the least. Weights are summed by bins of the distance from
  *             the top, then by finer bins of the bin that reaches the limit, then the few scores of that one are
- *             compared with each other by one block. No order of the whole row is made. Where too many scores fall together,
- *             the bits of the least score are found one by one.
+ *             compared with each other by one block. No order of the whole row is made. Where too many scores fall
+ *             together, the bits of the least score are found one by one.
  *           2 to draw: the sum of each warp's stretch of ids, then the ids of the stretch that the number falls into.
  *           1 for the log-probability, where it is wanted.
  *           Sums of weights are of integers: neither atomics nor the number of blocks make them depend on an order.
