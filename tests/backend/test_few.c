@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tests/backend/sets.h"
 #include "tests/test.h"
 
 enum { COLUMNS = 256, ROWS = 7 };
@@ -48,20 +49,6 @@ static void check(const char *name, const FewKernels *k, Format f, FewDots *dots
         if (!EXPECT(fabs(sum[r] - want) <= 1e-6 * size))
             test_note("    %s, %s, row %d of %d: %.7g against %.7g", name, format_name(f), r, rows, sum[r], want);
     }
-}
-
-typedef struct Set {
-    const char *name;
-    const FewKernels *k;
-    bool is;
-} Set;
-
-static Set set_at(int i) {
-    const Set sets[] = {
-        {"plain", &few_plain, true},
-        {"avx2", &few_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")},
-        {"avx512", &few_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
-    return sets[i];
 }
 
 TEST(dot_products_are_right_in_every_instruction_set) {

@@ -1,25 +1,11 @@
 /* test_multiply.c - products of fp32 blocks: right at every edge in every instruction set, and batch-invariant (C4). */
 #include <math.h>
 
-#include "backend/cpu/few.h"
 #include "base/rng.h"
+#include "tests/backend/sets.h"
 #include "tests/test.h"
 
 enum { LARGE = 96 * 700, GUARD = 3 };
-
-typedef struct Set {
-    const char *name;
-    const ManyKernels *k;
-    bool is;
-} Set;
-
-static Set set_at(int i) {
-    const Set sets[] = {
-        {"plain", &many_plain, true},
-        {"avx2", &many_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {"avx512", &many_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")}};
-    return sets[i];
-}
 
 static float a[LARGE], b[LARGE], c[LARGE], other[LARGE];
 
@@ -46,7 +32,7 @@ static void check(const Set *set, CpuBlock m, float alpha, float beta) {
     for (int64_t i = 0; i < m.rows * m.ldc; i++) c[i] = beta != 0 ? 2.0f : NAN; /* beta 0 never reads C */
     for (int64_t r = 0; r < m.rows; r++)
         for (int64_t j = m.cols; j < m.ldc; j++) c[r * m.ldc + j] = 77;
-    many_multiply(set->k, &m);
+    many_multiply(set->k->many, &m);
     for (int64_t r = 0; r < m.rows; r++) {
         for (int64_t j = 0; j < m.cols; j++) {
             double want = beta != 0 ? 2.0 * beta : 0, size = 1;
@@ -94,13 +80,13 @@ TEST(a_number_of_a_product_has_the_same_bits_wherever_its_row_and_column_stand) 
         Set set = set_at(i);
         for (int t = 0; t < 200 && set.is; t++) {
             CpuBlock m = block(61, 93, t % 2 ? 640 : 100, t % 4);
-            many_multiply(set.k, &m);
+            many_multiply(set.k->many, &m);
             int64_t row = (int64_t)(rng_uniform(3, (uint64_t)t) * 60),
                     col = (int64_t)(rng_uniform(4, (uint64_t)t) * 92);
             int64_t rows = 1 + (int64_t)(rng_uniform(5, (uint64_t)t) * (float)(60 - row));
             int64_t cols = 1 + (int64_t)(rng_uniform(6, (uint64_t)t) * (float)(92 - col));
             CpuBlock part = part_of(&m, row, rows, col, cols);
-            many_multiply(set.k, &part);
+            many_multiply(set.k->many, &part);
             bool same = true;
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t j = 0; j < cols; j++)

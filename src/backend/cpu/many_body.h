@@ -69,7 +69,7 @@ UNCHECKED INLINE void multiply_rows(float *c, int64_t ldc, const float *x, int64
         }
 }
 
-/* Eight, then four, then single rows. */
+/* As many rows at a time as the registers hold, then four, then one. */
 UNCHECKED INLINE void multiply_all(float *c, int64_t ldc, const float *x, int64_t row, int64_t column,
                                    const float *w, const int vectors, int64_t rows, int64_t n, bool add) {
     int64_t r = 0;

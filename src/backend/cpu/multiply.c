@@ -64,6 +64,7 @@ static void multiply_sliver(const CpuBlock *m, const Sliver *s, const ManyKernel
 void many_multiply(const ManyKernels *kernels, const CpuBlock *m) {
     int64_t lanes = kernels->lanes, vectors = product_parts(m->cols, lanes);
     int64_t slivers = product_parts(vectors, kernels->width / lanes);
+    CHECK(kernels->width <= MOST_WIDE && kernels->rows <= MOST_ROWS);
     if (m->beta != 0 && m->beta != 1) scale_rows(m);
     for (int64_t k = 0; k < m->inner; k += PANEL)
         for (int64_t i = 0; i < slivers; i++) { /* nearly equal ones: a single vector cannot fill the registers */
