@@ -94,6 +94,7 @@ static bool find_newest(RunFolder *f, const char *run_folder, Err *e) {
 /* A bare name is a checkpoint of --out, also where the current folder has one of that name: it is another run's. */
 static bool find_checkpoint(RunFolder *f, Err *e) {
     const char *what = f->ask.resume;
+    CHECK(what != NULL);
     if (!strcmp(what, "newest")) return find_newest(f, f->ask.path, e);
     int n = snprintf(f->checkpoint, sizeof f->checkpoint, "%s/%s", f->ask.path, what);
     bool elsewhere = strchr(what, '/') || n >= (int)sizeof f->checkpoint || !file_is_dir(f->checkpoint);
