@@ -35,7 +35,11 @@ typedef enum FaultKind {
 bool fault_here(FaultKind kind, const char *what); /* counts; true: make it fail, errno is set */
 bool fault_set(const char *text, Err *e);          /* "rename:3" or "read:2:stop" */
 void fault_report(void);                           /* how many calls of each kind there were, to standard error */
+/* True in the fault flavour: what would be written only because time has passed is not, so that a slow run makes the
+ * calls of a quick one. */
+static inline bool fault_counts(void) { return true; }
 #else
+static inline bool fault_counts(void) { return false; }
 static inline bool fault_here(FaultKind kind, const char *what) {
     (void)kind, (void)what;
     return false;
