@@ -5,7 +5,7 @@
  * Run one binary with --list, or with a part of a name to run only those tests; drawn tests take programs=N seed=N.
  * With QUICK=1 (make check) a TEST_SLOW is left to make check-all, and a test that sweeps many cases asks test_brief()
  * how many to take. What takes more than two seconds is one or the other; VERBOSE=1 shows the seconds of each, by the
- * clock and of processors. A test that has not ended after ten minutes (TEST_SECONDS=N) fails, and what it waits for is
+ * clock and of processors. A test that has not ended after 25 minutes (TEST_SECONDS=N) fails, and what it waits for is
  * shown: tools/hung.sh. */
 #ifndef TEST_H
 #define TEST_H

@@ -188,16 +188,77 @@ void world_said(Str *out, Str *err, const char *folder) {
     if (err) file_read(world_path("%s.err", folder), err, 0, NULL);
 }
 
-bool world_says(const char *folder, const char *text) {
-    Str err = {0};
-    bool said = false;
-    for (int tries = 0; tries < 1200 && !said; tries++) {
-        world_said(NULL, &err, folder);
-        said = strstr(str_text(&err), text) != NULL;
-        if (!said) world_sleep(0.05);
+/* ---- waiting ---- */
+
+bool world_until(WorldLook *is_so, const void *context) {
+    enum { LOOKS = 60000 };
+    for (int i = 0; i < LOOKS; i++) {
+        if (is_so(context)) return true;
+        world_sleep(0.005);
     }
+    return false;
+}
+
+static bool says(const void *context) {
+    const char *const *of = context; /* folder, text */
+    Str err = {0};
+    world_said(NULL, &err, of[0]);
+    bool said = strstr(str_text(&err), of[1]) != NULL;
     str_free(&err);
     return said;
+}
+
+bool world_says(const char *folder, const char *text) {
+    return world_until(says, (const char *const[]){folder, text});
+}
+
+static bool is_there(const void *path) { return file_exists(path); }
+
+bool world_appears(const char *path) {
+    char kept[PATH_BYTES]; /* world_path's names are good for a few calls */
+    snprintf(kept, sizeof kept, "%s", path);
+    return world_until(is_there, kept);
+}
+
+/* What the kernel says of a process behind that word of its status; "": it is not there. */
+static void status_of(char text[40], int pid, const char *word) {
+    char path[60];
+    Str all = {0};
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    const char *at = file_read(path, &all, 0, NULL) ? strstr(str_text(&all), word) : NULL;
+    snprintf(text, 40, "%.39s", at ? at + strlen(word) : "");
+    str_free(&all);
+}
+
+static bool is_gone(const void *pid) { /* a zombie that nobody collected does not run */
+    char state[40];
+    status_of(state, *(const int *)pid, "\nState:\t");
+    return !state[0] || state[0] == 'Z' || state[0] == 'X';
+}
+
+bool world_is_gone(int pid) { return world_until(is_gone, &pid); }
+
+static bool catches(const void *context) {
+    const int *of = context; /* pid, signal */
+    char caught[40];
+    status_of(caught, of[0], "\nSigCgt:\t");
+    return strtoull(caught, NULL, 16) >> (of[1] - 1) & 1 || is_gone(&of[0]);
+}
+
+bool world_catches(int pid, int signal) { return world_until(catches, (const int[]){pid, signal}); }
+
+/* ---- calls of the fault flavour ---- */
+
+int world_calls(const char *err, const char *kind) {
+    char label[40];
+    snprintf(label, sizeof label, " %s=", kind);
+    const char *line = strstr(err, "fault: calls"), *at = line ? strstr(line, label) : NULL;
+    return at ? atoi(at + strlen(label)) : -1;
+}
+
+bool world_made_fewer(const char *err, const char *kind, int n) {
+    int made = world_calls(err, kind);
+    return made >= 0 && made < n && n <= made + WORLD_LOOSE;
 }
 
 bool world_share(WorldJob *job, void *context, int n) {

@@ -24,8 +24,22 @@ const char *world_binary(void); /* $SNUG, or the one just built */
 bool world_must(const char *folder, const char *arguments); /* runs it there and expects that it ends well */
 int world_run(const char *folder, const char *binary, const char *input, const char *arguments);
 void world_said(Str *out, Str *err, const char *folder); /* replaces both; either may be NULL */
-bool world_says(const char *folder,
-                const char *text); /* waits until its standard error holds that; false: a minute passed */
+/* Looks again and again until it is so; false: not within five minutes, which nothing that is well takes. */
+typedef bool WorldLook(const void *context);
+bool world_until(WorldLook *is_so, const void *context);
+bool world_says(const char *folder, const char *text); /* waits until its standard error holds that */
+bool world_appears(const char *path);                  /* waits until the file is there */
+bool world_is_gone(int pid);                           /* waits until that process, of anybody, runs no more */
+bool world_catches(int pid, int signal);               /* waits until it has a handler for it, or has ended */
+
+/* What a process of the fault flavour reports at its end: how many calls of that kind it made; -1: nothing. */
+int world_calls(const char *err, const char *kind);
+/* Two runs of a command may differ by a few calls: whether a text's buffer grows once more depends on the digits of a
+ * duration, how many reads /proc/self/maps takes on where the system put things, and a busy machine is worth a line of
+ * advice. */
+enum { WORLD_LOOSE = 8 };
+/* The process ended with fewer calls than n, by a few: the n-th, which another run made, did not come. */
+bool world_made_fewer(const char *err, const char *kind, int n);
 
 /* prints it and the end of what was said; false */
 bool world_complain(const char *folder, int round, const char *what);

@@ -25,10 +25,12 @@ static const struct {
 
 static atomic_llong calls[FAULT_KINDS];
 static long long nth[FAULT_KINDS]; /* the call that is treated specially; 0: none */
-static bool stops[FAULT_KINDS];
+static bool stops[FAULT_KINDS], tells[FAULT_KINDS];
 
 bool fault_here(FaultKind kind, const char *what) {
-    if (atomic_fetch_add(&calls[kind], 1) + 1 != nth[kind]) return false;
+    long long n = atomic_fetch_add(&calls[kind], 1) + 1;
+    if (tells[kind]) fprintf(stderr, "fault: %s %lld is: %s\n", kinds[kind].name, n, what);
+    if (n != nth[kind]) return false;
     fprintf(stderr, "fault: %s %lld %s: %s\n", kinds[kind].name, nth[kind], stops[kind] ? "stops" : "fails", what);
     if (stops[kind]) raise(SIGSTOP);
     errno = kinds[kind].error;
@@ -42,9 +44,10 @@ bool fault_set(const char *text, Err *e) {
         if (strncmp(text, kinds[k].name, n) || text[n] != ':') continue;
         nth[k] = strtoll(text + n + 1, &end, 10);
         stops[k] = !strcmp(end, ":stop");
-        if (nth[k] >= 0 && end > text + n + 1 && (!*end || stops[k])) return true;
+        tells[k] = !strcmp(end, ":tell");
+        if (nth[k] >= 0 && end > text + n + 1 && (!*end || stops[k] || tells[k])) return true;
     }
-    return fail(e, ERR_USAGE, "--fault %s: KIND:N or KIND:N:stop is expected", text);
+    return fail(e, ERR_USAGE, "--fault %s: KIND:N, KIND:N:stop or KIND:0:tell is expected", text);
 }
 
 void fault_report(void) {

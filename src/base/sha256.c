@@ -28,20 +28,32 @@ static void expand(uint32_t w[64], const unsigned char *block) {
     }
 }
 
+/* One round; instead of moving the eight words along, the next round names them one further. */
+static inline void play_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
+                              uint32_t *h, uint32_t added) {
+    uint32_t choice = (e & f) ^ (~e & g), majority = (a & b) ^ (a & c) ^ (b & c);
+    uint32_t one = *h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + choice + added;
+    *d += one;
+    *h = one + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + majority;
+}
+
 static void compress(Sha256 *s, const unsigned char *block) {
-    uint32_t w[64], v[8];
+    uint32_t w[64], a = s->state[0], b = s->state[1], c = s->state[2], d = s->state[3], e = s->state[4],
+                    f = s->state[5], g = s->state[6], h = s->state[7];
     expand(w, block);
-    memcpy(v, s->state, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]), majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        uint32_t one =
-            v[7] + (rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25)) + choice + round_constant[i] + w[i];
-        uint32_t two = (rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22)) + majority;
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += one;
-        v[0] = one + two;
+    for (int i = 0; i < 64; i++) w[i] += round_constant[i];
+    for (int i = 0; i < 64; i += 8) {
+        play_round(a, b, c, &d, e, f, g, &h, w[i]);
+        play_round(h, a, b, &c, d, e, f, &g, w[i + 1]);
+        play_round(g, h, a, &b, c, d, e, &f, w[i + 2]);
+        play_round(f, g, h, &a, b, c, d, &e, w[i + 3]);
+        play_round(e, f, g, &h, a, b, c, &d, w[i + 4]);
+        play_round(d, e, f, &g, h, a, b, &c, w[i + 5]);
+        play_round(c, d, e, &f, g, h, a, &b, w[i + 6]);
+        play_round(b, c, d, &e, f, g, h, &a, w[i + 7]);
     }
-    for (int i = 0; i < 8; i++) s->state[i] += v[i];
+    const uint32_t now[8] = {a, b, c, d, e, f, g, h};
+    for (int i = 0; i < 8; i++) s->state[i] += now[i];
 }
 
 void sha256_begin(Sha256 *s) {

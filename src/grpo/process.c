@@ -12,7 +12,7 @@
 #include "obs/sensors.h"
 
 enum { LOOK_MS = 200, WARNINGS = 20, EXCERPT = 60, GRACE_SECONDS = 1 };
-static const double DYING_SECONDS = 0.1; /* for the exit code of a process that closed its output */
+static const double DYING_SECONDS = 1; /* for the exit code of a process that closed its output */
 
 typedef struct Ask {
     int64_t id;

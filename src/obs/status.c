@@ -11,6 +11,7 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/process.h"
@@ -113,7 +114,7 @@ void status_phase(JobStatus *s, const char *phase) {
 }
 
 static bool is_older(const JobStatus *s, double seconds) {
-    return s->path[0] && sensors_wall_seconds() - s->updated >= seconds;
+    return s->path[0] && !fault_counts() && sensors_wall_seconds() - s->updated >= seconds;
 }
 
 void status_update(JobStatus *s, const char *phase) {

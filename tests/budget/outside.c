@@ -159,7 +159,7 @@ bool outside_make_all(int embedding_mib) {
 /* In the child: what it may take; then the command, in its folder. */
 static void become(const char *folder, const char *arguments, const char *input, int input_fd,
                    const OutsideLimit *l) {
-    static const struct rlimit cpu = {60, 60};
+    static const struct rlimit cpu = {600, 600}; /* what hangs is ended */
     char command[3000], cwd[1000], pid[24];
     const char *binary = getenv("SNUG") ? getenv("SNUG") : "./snug";
     bool whole = binary[0] == '/';

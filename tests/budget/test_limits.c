@@ -206,6 +206,7 @@ TEST(every_command_answers_the_first_signal) {
     for (int i = 0; i < COUNT_OF(asked); i++) {
         int input, number = i % 2 ? SIGINT : SIGTERM;
         pid_t pid = outside_start("asked", asked[i].arguments, &input);
+        EXPECT(world_catches(pid, number)); /* a shell in the background hands on that SIGINT is ignored */
         world_sleep(0.4);
         kill(pid, number);
         Outside o = outside_wait(pid, "asked"); /* a command that ignored it would compute on until it is killed */

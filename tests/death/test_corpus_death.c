@@ -116,9 +116,13 @@ TEST(a_training_from_shards_killed_at_any_moment_goes_on_with_the_next_row) {
     if (make_world(&p, TRAIN, TRAIN " --resume") && run_whole(&p)) EXPECT(world_share(killed_round, &p, ROUNDS));
 }
 
+static bool has_checkpoint(const void *folder) { return world_has_checkpoint(folder); }
+
 /* Waits for the first checkpoint, writes to a shard and gives how the run ended. */
 static int change_under(pid_t pid, const char *shard) {
-    for (int i = 0; i < 30000 && !world_has_checkpoint(world_path("changed/out")); i++) world_sleep(0.002);
+    char out[1200];
+    snprintf(out, sizeof out, "%s", world_path("changed/out"));
+    EXPECT(world_until(has_checkpoint, out));
     FILE *f = fopen(shard, "a");
     if (f) fputc('x', f), fclose(f);
     return world_wait(pid);

@@ -146,6 +146,15 @@ typedef struct Calls {
     int n;
 } Calls;
 
+/* The run that was counted made a few calls more. */
+static bool came_to_fewer(const char *folder, const Call *call) {
+    Str err = {0};
+    world_said(NULL, &err, folder);
+    bool fewer = world_made_fewer(str_text(&err), call->kind, call->n);
+    str_free(&err);
+    return fewer;
+}
+
 static bool killed_before_call(void *context, int worker, int i) {
     const Calls *c = context;
     char folder[40], arguments[1000];
@@ -154,12 +163,16 @@ static bool killed_before_call(void *context, int worker, int i) {
     snprintf(arguments, sizeof arguments, RUN " --fault %s:%d:stop", c->call[i].kind, c->call[i].n);
     file_remove_tree(world_path("%s", folder), NULL);
     pid_t pid = world_start(folder, c->plan.binary, NULL, arguments);
-    bool ok = world_wait(pid) == 256 || complain(folder, i, 0, "did not come to the call");
-    kill(pid, SIGKILL);
-    if (ok) world_wait(pid);
-    ok = ok && world_check_tree(&why, world_path("%s/out", folder), world_path("whole/out"), NULL, false) &&
-         go_on(&c->plan, folder) == 0;
-    if (!ok) complain(folder, i, 0, why.len ? str_text(&why) : "cannot go on");
+    int code = world_wait(pid);
+    bool came = code == 256, ok = came || (code == 0 && came_to_fewer(folder, &c->call[i])) ||
+                                  complain(folder, i, 0, "did not come to the call");
+    if (came) {
+        kill(pid, SIGKILL);
+        world_wait(pid);
+        ok = world_check_tree(&why, world_path("%s/out", folder), world_path("whole/out"), NULL, false) &&
+             go_on(&c->plan, folder) == 0;
+        if (!ok) complain(folder, i, 0, why.len ? str_text(&why) : "cannot go on");
+    }
     ok = ok && ended_alike(&c->plan, folder, true, i, 0);
     if (!ok) fprintf(stderr, "  killed before %s %d\n", c->call[i].kind, c->call[i].n);
     str_free(&why);
@@ -174,11 +187,8 @@ TEST(a_run_killed_before_a_rename_a_flush_or_a_write_goes_on_to_the_same_end) {
     bool ok = binary && make_plan(&c->plan, binary);
     world_said(NULL, &err, "whole");
     for (int k = 0; ok && k < 8; k++) {
-        char label[40];
-        snprintf(label, sizeof label, " %s=", kinds[k]);
-        const char *line = strstr(str_text(&err), "fault: calls"), *at = line ? strstr(line, label) : NULL;
         int most = test_brief() ? BRIEF_SPREAD : SPREAD;
-        int calls = at ? atoi(at + strlen(label)) : 0, takes = calls < most ? calls : most;
+        int calls = MAX2(world_calls(str_text(&err), kinds[k]), 0), takes = calls < most ? calls : most;
         for (int n = 1; calls > most && n <= most / 5; n++) c->call[c->n++] = (Call){kinds[k], n}; /* the start */
         for (int i = 0; i < takes; i++)
             c->call[c->n++] = (Call){kinds[k], takes > 1 ? 1 + i * (calls - 1) / (takes - 1) : 1};

@@ -14,7 +14,7 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
-enum { BRIEF = 12, HEAP_SPREAD = 120, EVERY = 10000 };
+enum { BRIEF = 12, HEAP_SPREAD = 120, EVERY = 10000, BEYOND = 100000 };
 
 static const char *const kinds[] = {"alloc",  "map",      "open", "read",   "write", "cut",   "flush",
                                     "rename", "exchange", "make", "remove", "lock",  "thread", "process"};
@@ -33,7 +33,7 @@ typedef struct Scenario {
 
 typedef struct Job {
     int kind, n;
-    bool beyond; /* one more than there are calls: nothing happens */
+    bool beyond; /* more than there are calls: nothing happens */
 } Job;
 
 typedef struct Sweep {
@@ -123,29 +123,13 @@ static bool go_on(Sweep *w, const Job *j, const char *folder, Str *err) {
     return ok;
 }
 
-static int calls_of(const char *err, const char *kind) {
-    char label[40];
-    snprintf(label, sizeof label, " %s=", kind);
-    const char *line = strstr(err, "fault: calls"), *at = line ? strstr(line, label) : NULL;
-    return at ? atoi(at + strlen(label)) : -1;
-}
-
-/* Two runs of a command may differ by a few calls: whether a text's buffer grows once more depends on the digits of a
- * duration, and how many reads /proc/self/maps takes on where the system put things. */
-enum { LOOSE = 8 };
-
-/* The run made fewer calls of this kind than the one that was counted, by a few, and so the fault did not come. */
-static bool made_fewer(const Job *j, const char *err) {
-    int made = calls_of(err, kinds[j->kind]);
-    return made >= 0 && made < j->n && j->n <= made + LOOSE;
-}
-
 static bool judge(Sweep *w, const Job *j, const char *folder, int code) {
     Str out = {0}, err = {0}, why = {0};
     char what[300];
     world_said(&out, &err, folder);
     fired_at(what, sizeof what, j, str_text(&err));
-    bool done = code == 0, ok = true, beyond = j->beyond || (!what[0] && made_fewer(j, str_text(&err)));
+    bool done = code == 0, ok = true, fewer = !what[0] && world_made_fewer(str_text(&err), kinds[j->kind], j->n),
+         beyond = j->beyond || fewer;
     if (beyond ? what[0] || code : !what[0])
         ok = complain(w, j, beyond ? "was to end well" : "did not fire", str_text(&err));
     else if (code != 0 && code != 1)
@@ -185,7 +169,7 @@ static void add_jobs(Sweep *w, int kind, int counted) {
     int most = most_of(w->s, kind), takes = counted < most ? counted : most;
     for (int i = 0; i < takes; i++)
         w->job[w->jobs++] = (Job){kind, takes > 1 ? 1 + (int)((int64_t)i * (counted - 1) / (takes - 1)) : 1, false};
-    w->job[w->jobs++] = (Job){kind, counted + LOOSE + 1, true};
+    w->job[w->jobs++] = (Job){kind, counted + BEYOND, true};
 }
 
 static void sweep(const Scenario *s) {
@@ -201,7 +185,7 @@ static void sweep(const Scenario *s) {
     world_said(&w->said, &err, "base");
     if (!ok) test_note("    %s", str_text(&err));
     for (int k = 0; k < KINDS && ok; k++) {
-        int calls = calls_of(str_text(&err), kinds[k]);
+        int calls = world_calls(str_text(&err), kinds[k]);
         if (EXPECT(calls >= 0)) add_jobs(w, k, calls);
     }
     ok = ok && EXPECT(world_share(one_fault, w, w->jobs));

@@ -200,7 +200,7 @@ TEST(ctrl_c_ends_the_answer_and_drops_a_line_not_the_program) {
     make_model();
     for (int i = 0; i < COUNT_OF(kinds); i++) {
         Terminal t;
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "a%d", i);
         if (!begin(&t, kinds[i], "--context 100000 --max-tokens 90000")) return;
         terminal_type(&t, "tell me\r");

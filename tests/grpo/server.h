@@ -8,7 +8,7 @@
 
 #include "base/str.h"
 
-enum { SERVER_CONNECTIONS = 64, SERVER_BYTES = 1 << 20 };
+enum { SERVER_CONNECTIONS = 64, SERVER_BYTES = 1 << 20, SERVER_FOR_EVER = 1 << 30 /* ms, or until it stops */ };
 
 typedef struct ServerReply {
     int status; /* 0: the connection is closed without a word */

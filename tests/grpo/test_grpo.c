@@ -54,7 +54,7 @@ TEST(an_exact_policy_draws_what_the_trainer_draws) {
                                        "--precision bf16 --mode lora --lora-rank 4 --top-k 200"};
     double redrawn = 0;
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        char flags[300], name[16];
+        char flags[300], name[32];
         snprintf(name, sizeof name, "exact%d", i);
         snprintf(flags, sizeof flags,
                  "--steps 2 --exact-policy --temperature 3 --max-tokens 24 --eval-samples 0 %s", ways[i]);
@@ -103,7 +103,7 @@ TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
                                        "--exact-policy --precision bf16 --temperature 3 --num-iterations 2",
                                        "--share-prompts off"};
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        char flags[300], name[16];
+        char flags[300], name[32];
         if (test_brief() && i != 1) continue;
         snprintf(flags, sizeof flags, "--steps 5 --schedule constant %s", ways[i]);
         snprintf(name, sizeof name, "whole%d", i);
@@ -133,7 +133,7 @@ TEST(an_evaluator_that_comes_by_phase_says_what_a_resident_one_says) {
     static const char *const ways[] = {"resident", "by-phase", "by-phase,streamed=1"};
     json_t *ran[3];
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        char flags[300], name[16];
+        char flags[300], name[32];
         snprintf(name, sizeof name, "how%d", i);
         snprintf(flags, sizeof flags,
                  "--steps 2 --mode lora --lora-rank 4 --evaluator models/tally:%s --evaluator-tokens 12 "
@@ -219,7 +219,7 @@ TEST(shared_prompts_train_what_repeated_ones_train) {
     static const char *const keys[][2] = {
         {"train", "loss"}, {"train", "grad_norm"}, {"grpo", "entropy"}, {"grpo", "reward"}};
     for (int i = 0; i < COUNT_OF(ways); i++) {
-        char flags[300], name[2][16];
+        char flags[300], name[2][32];
         for (int shares = 0; shares < 2; shares++) {
             snprintf(name[shares], sizeof name[0], "shared%d%d", i, shares);
             snprintf(flags, sizeof flags, "--steps 2 --reward length --eval-samples 0 %s --share-prompts %s",

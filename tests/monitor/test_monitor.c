@@ -148,15 +148,16 @@ TEST(a_csv_has_the_ten_columns_and_a_row_for_each_gpu_and_look) {
     str_free(&csv);
 }
 
+static bool has_a_row(const void *path) {
+    int64_t bytes = 0;
+    return file_exists(path) && file_size(path, &bytes, NULL) && bytes >= (int64_t)sizeof head + 20;
+}
+
 TEST(a_csv_that_is_interrupted_holds_whole_rows) {
     use_no_nvml();
     pid_t pid = world_start("i", world_binary(), NULL, "monitor --csv ../g.csv --interval 0.05");
     Str csv = {0};
-    for (int i = 0; i < 600 && csv.len < (int64_t)sizeof head + 20; i++) {
-        world_sleep(0.05);
-        str_clear(&csv);
-        file_read(test_path("g.csv"), &csv, 0, NULL);
-    }
+    EXPECT(world_until(has_a_row, test_path("g.csv")));
     kill(pid, SIGINT);
     EXPECT(world_wait(pid) == 0);
     EXPECT(lines_of("g.csv", &csv) >= 2 && csv.data[csv.len - 1] == '\n');
@@ -189,10 +190,10 @@ TEST(the_peak_of_a_command_counts_all_that_it_started) {
     char pid_file[400];
     snprintf(pid_file, sizeof pid_file, "%s", test_path("pid"));
     setenv("FAKE_NVML_PID_FILE", pid_file, 1);
-    Ran r = snug_run(
+    Ran r = snug_run( /* it ends when it has been looked at */
         "monitor --json --interval 0.05 -- sh -c 'echo $$ >%s; head -c 60000000 /dev/zero | tail -c 50000000 >%s; "
-        "sleep 0.5'",
-        pid_file, test_path("sink"));
+        "until [ \"$(wc -c <%s.looks)\" -gt 3 ]; do sleep 0.05; done 2>/dev/null'",
+        pid_file, test_path("sink"), pid_file);
     json_t *j = ran_json(&r);
     EXPECT(r.code == 0 && number(j, "exit_code") == 0);
     EXPECT(number(j, "host_peak_bytes") > 50000000); /* of tail, a process of a process */
@@ -277,7 +278,7 @@ TEST(a_running_job_is_shown_and_one_that_dies_leaves_the_monitor_alive) {
 
 /* Looks until the only job has come to the phase and has counted tokens where it should; NULL: it did not. */
 static json_t *look_for(const char *phase, bool tokens) {
-    for (int i = 0; i < 300; i++, world_sleep(0.1)) {
+    for (int i = 0; i < 3000; i++, world_sleep(0.1)) {
         json_t *j = look();
         const json_t *job = json_array_get(json_object_get(j, "jobs"), 0);
         if (job && !strcmp(text(job, "phase"), phase) && (!tokens || number(job, "tokens") > 0)) return j;
@@ -454,11 +455,27 @@ TEST(a_status_is_read_back_as_it_was_written) {
 
 /* ---- live ---- */
 
+static bool has_two_looks(const void *path) {
+    Str out = {0};
+    if (file_exists(path)) file_read(path, &out, 0, NULL);
+    const char *first = strstr(str_text(&out), "Fake GPU");
+    bool two = first && strstr(first + 1, "Fake GPU");
+    str_free(&out);
+    return two;
+}
+
 TEST(without_a_terminal_looks_follow_each_other) {
     if (!use_nvml("fake_nvml.so")) return;
+    Str out = {0};
+    pid_t pid = world_start("f", world_binary(), NULL, "monitor --interval 0.1");
+    EXPECT(world_until(has_two_looks, test_path("f.out")));
+    kill(pid, SIGINT);
+    EXPECT(world_wait(pid) == 0);
+    world_said(&out, NULL, "f");
+    EXPECT(is_plain(&out));
+    str_free(&out);
     Ran r = snug_run("monitor --interval 0.1 --duration 0.35");
-    const char *first = strstr(str_text(&r.out), "Fake GPU");
-    EXPECT(r.code == 0 && is_plain(&r.out) && first && strstr(first + 1, "Fake GPU"));
+    EXPECT(r.code == 0 && strstr(str_text(&r.out), "Fake GPU"));
     ran_free(&r);
 }
 

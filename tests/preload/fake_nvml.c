@@ -2,8 +2,8 @@
  * a name that would do harm in a terminal, a table or a page.
  *
  * FAKE_NVML_FAIL: the driver does not answer. FAKE_NVML_PID_FILE: a file with the number of the process that holds
- * 3 GiB of the first GPU; otherwise that is process 1. Built with BARE it has only the calls that NVML cannot be
- * without. */
+ * 3 GiB of the first GPU; otherwise that is process 1. <that file>.looks grows by a byte when it was told. Built with
+ * BARE it has only the calls that NVML cannot be without. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,12 +90,20 @@ int nvmlDeviceGetPcieThroughput(void *device, int counter, unsigned *kb) {
     return *kb = counter == 1 ? 2048 : 1024, number(device) * 3;
 }
 
+static void note_look(const char *path) {
+    char looks[1000];
+    snprintf(looks, sizeof looks, "%s.looks", path);
+    FILE *f = fopen(looks, "a");
+    if (f) fputc('.', f), fclose(f);
+}
+
 static unsigned holder(void) {
     const char *path = getenv("FAKE_NVML_PID_FILE");
     FILE *f = path ? fopen(path, "r") : NULL;
     unsigned pid = path ? 0 : 1;
     if (f && fscanf(f, "%u", &pid) != 1) pid = 0;
     if (f) fclose(f);
+    if (path && pid) note_look(path);
     return pid;
 }
 

@@ -76,7 +76,7 @@ TEST(packed_among_themselves_samples_train_as_a_row_each) {
     snug_make_job((SnugJob){2, 32, 32});
     put_samples("samples.jsonl", 3, SAMPLES);
     for (int k = 0; k < COUNT_OF(kinds); k++) {
-        char flags[200], name[20];
+        char flags[200], name[40];
         snprintf(name, sizeof name, "off%d", k);
         snprintf(flags, sizeof flags, "--pack off --no-save %s", kinds[k]);
         Outcome alone = train(name, flags);

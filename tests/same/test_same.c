@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/world.h"
 
 enum { STEPS = 6, ROWS = 22, SEQ = 96, VOCAB = 300 };
 
@@ -387,7 +388,7 @@ TEST(a_signal_saves_and_the_run_goes_on_as_if_nothing_happened) {
         }
         char begun[260]; /* the run has opened its folder */
         snprintf(begun, sizeof begun, "%s/metrics.jsonl", out);
-        for (int wait = 0; wait < 3000 && !file_exists(begun); wait++) usleep(10000);
+        EXPECT(world_appears(begun));
         usleep(5000 * (unsigned)i);
         kill(child, signals[i]);
         int status;
