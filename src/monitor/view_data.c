@@ -66,7 +66,7 @@ static json_t *gpu_json(const MonitorGpu *g, int index) {
     return o;
 }
 
-json_t *view_job_json(const MonitorJob *j) {
+static json_t *job_json(const MonitorJob *j) {
     json_t *o = json_object();
     set_text(o, "name", j->s.name);
     set_text(o, "command", j->s.command);
@@ -97,7 +97,7 @@ json_t *view_json(const Snapshot *s) {
     json_object_set_new(o, "host", host_json(&s->host));
     for (int i = 0; i < s->n_gpus; i++) json_array_append_new(gpus, gpu_json(&s->gpu[i], i));
     json_object_set_new(o, "gpus", gpus);
-    for (int i = 0; i < s->n_jobs; i++) json_array_append_new(jobs, view_job_json(&s->job[i]));
+    for (int i = 0; i < s->n_jobs; i++) json_array_append_new(jobs, job_json(&s->job[i]));
     json_object_set_new(o, "jobs", jobs);
     if (s->no_gpu[0]) set_text(o, "notice", s->no_gpu);
     return o;
