@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "exec/exec.h"
 #include "store/history.h"
+#include "train/run.h"
 #include "train/search.h"
 
 /* ---- setup_model.c ---- */
@@ -74,6 +75,7 @@ void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */
 int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
+DataOptions setup_data_words(const Words *w, const ModelFiles *m); /* what makes ids of rows; the rest is zero */
 /* --data or --eval-data */
 bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
                 Err *e);
@@ -139,5 +141,36 @@ Shortage setup_shortage(const Job *j, const Exec *x, Backend *b);
  * asked: what the options gave. False: stop was asked for, or nothing fits; e, which holds the refusal, says so. */
 bool setup_replan(JobSpec *s, FitLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
                   const HostBytes *host, Shortage what, Err *e);
+
+/* ---- setup_job.c ---- */
+
+typedef struct JobSetup { /* a job and all that it stands on; all zero: nothing of it is open */
+    const Options *o;     /* keeps */
+    ModelFiles model;
+    Words words;
+    char words_folder[SHARE_PATH]; /* where they are found, if not as given */
+    Dataset *data, *held_out;      /* NULL: none */
+    UpdateRows rows;               /* of the updates, where they differ */
+    Backend *backend;              /* NULL: a card that is not here */
+    Machine machine;
+    FitLimits limits;
+    HostBytes host;
+    JobSpec spec;
+    int64_t global_batch;
+    Job job;
+    Ring ring;
+    Run run;
+} JobSetup;
+
+/* From the options to the job, in this order; setup_job_close in any case. */
+bool setup_job_model(JobSetup *j, const Options *o, bool train, Err *e); /* model and spec; weights if not trained */
+bool setup_job_machine(JobSetup *j, Err *e);                /* the device, a precision that it has, the limits */
+bool setup_job_data(JobSetup *j, FitLimits limits, Err *e); /* words, --data, and what is held out of it or given */
+void setup_job_count(JobSetup *j);                          /* what those take of the host */
+bool setup_job_plan(JobSetup *j, Err *e); /* the spec, planned; refused above the limits or above what is free */
+RunOptions setup_job_options(JobSetup *j); /* where weights, adapter and words come from; the rest is the caller's */
+void setup_job_close_data(JobSetup *j);    /* and words: others may be opened */
+void setup_job_close_device(JobSetup *j);  /* and run and plan: another job may be planned on the same data */
+void setup_job_close(JobSetup *j);
 
 #endif

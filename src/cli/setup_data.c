@@ -114,21 +114,22 @@ static bool open_with_graphs(Dataset **d, const Options *o, OptId id, DataOption
     return ok;
 }
 
+DataOptions setup_data_words(const Words *w, const ModelFiles *m) {
+    DataOptions d = {.tokenizer = w->tokenizer, .chat = w->chat, .vocab = m->config.vocab, .eos_id = m->config.eos_id};
+    if (!w->tokenizer) return d;
+    int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
+    if (eos >= 0) d.eos_id = eos;
+    if (bos >= 0) d.bos_text = tokenizer_piece(w->tokenizer, bos);
+    if (eos >= 0) d.eos_text = tokenizer_piece(w->tokenizer, eos);
+    return d;
+}
+
 bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
                 Err *e) {
-    DataOptions d_options = {.tokenizer = w->tokenizer,
-                             .chat = w->chat,
-                             .seq = opt_int(o, OPT_SEQ),
-                             .vocab = m->config.vocab,
-                             .eos_id = m->config.eos_id,
-                             .max_samples = opt_int(o, OPT_MAX_SAMPLES),
-                             .limit_bytes = room_bytes};
-    if (w->tokenizer) {
-        int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
-        if (eos >= 0) d_options.eos_id = eos;
-        if (bos >= 0) d_options.bos_text = tokenizer_piece(w->tokenizer, bos);
-        if (eos >= 0) d_options.eos_text = tokenizer_piece(w->tokenizer, eos);
-    }
+    DataOptions d_options = setup_data_words(w, m);
+    d_options.seq = opt_int(o, OPT_SEQ);
+    d_options.max_samples = opt_int(o, OPT_MAX_SAMPLES);
+    d_options.limit_bytes = room_bytes;
     d_options.pack = opt_is(o, OPT_PACK, "on")       ? PACK_ON
                      : opt_is(o, OPT_PACK, "off")    ? PACK_OFF
                      : opt_is(o, OPT_PACK, "update") ? PACK_UPDATE

@@ -95,6 +95,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
 }
 
 void run_close(Run *r) {
+    if (!r->ring) return;
     sampler_close(&r->sampler);
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
@@ -103,6 +104,7 @@ void run_close(Run *r) {
     trainer_state_free(&r->state);
     stored_free(&r->stored);
     arena_free(&r->arena);
+    r->ring = NULL;
 }
 
 /* ---- evaluation ---- */
