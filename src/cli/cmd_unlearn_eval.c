@@ -74,7 +74,7 @@ static bool plan_scoring(JobSetup *s, const Evaluation *v, bool gradients, Err *
     s->host.data += 2 * v->rows.len;
     s->host.vectors = 3 * scores_bytes(s->data) + scores_making_bytes(&s->spec);
     s->host.batches = run_batch_bytes(&s->spec, gradients, gradients ? s->data : NULL, 0);
-    if (gradients) setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
+    if (gradients) setup_fit(s);
     return setup_attention(&s->spec, s->o, false, e) && setup_job_plan(s, e);
 }
 

@@ -180,8 +180,7 @@ static void show(const GenSetup *n, const Measured *measured) {
     if (budget != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(budget).s,
                  units_bytes(budget - ring_process_bytes(&n->ring)).s);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
 }
 
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {

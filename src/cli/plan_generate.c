@@ -78,7 +78,7 @@ static void add_forecast(Str *text, json_t *root, const GenCase *c) {
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *answer = &g->decode[g->n_decode - 1];
     double prefill = (double)prompt->seq / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, prompt->phase),
            decode = (double)answer->rows / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, answer->phase);
-    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
+    const char *source = c->setup.ring.machine.source;
     str_addf(text, "predicted: prompts %s tokens/s, answers %s tokens/s in %lld slots, %.1f each (%s rates)\n",
              units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s,
              (long long)answer->rows, decode / (double)answer->rows, source);
@@ -176,7 +176,7 @@ static json_t *as_json(const GenCase *c) {
 static json_t *facts_of(const GenCase *c) {
     const GenSpec *s = &c->setup.spec;
     const Program *p = &c->setup.ring.p;
-    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
+    const char *source = c->setup.ring.machine.source;
     Str formats = {0};
     say_formats(&formats, s);
     json_t *facts = json_pack(

@@ -15,7 +15,7 @@ bool setup_job_machine(JobSetup *j, Err *e) {
 bool setup_job_data(JobSetup *j, FitLimits limits, Err *e) {
     const Options *o = j->o;
     if (!setup_words(&j->words, o, &j->model, e)) return false;
-    int64_t room = j->backend ? setup_data_room(&j->machine, limits, &j->words) : 0; /* a card elsewhere: so is its host */
+    int64_t room = j->backend ? setup_data_room(&j->machine, limits, &j->words) : 0; /* no card: no host */
     if (!setup_data(&j->data, o, &j->words, &j->model, OPT_DATA, room, e)) return false;
     if (room) room = MAX2(room - dataset_bytes(j->data), 1);
     bool own = opt_given(o, OPT_EVAL_DATA), split = !own && opt_real(o, OPT_VAL_SPLIT) > 0;

@@ -60,14 +60,13 @@ static bool plan(UnlearnRun *r, UnlearnVectors *vectors, void *user, Err *e) {
     JobSetup *s = &r->base;
     if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
         s->spec.task = &task_gauss_newton;
-    if (!setup_packing(&s->spec, &s->rows, s->data, NULL, s->global_batch, s->o, &s->machine, &s->host, s->limits, e))
-        return false;
+    if (!setup_packing(s, e)) return false;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, 0);
     if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, NULL, e)) return false; /* how many parameters are there? */
     if (vectors && !vectors(user, r, &s->host.vectors, e)) return false;
     s->host.vectors += gauss_newton_bytes(&s->spec) + replay_stack_bytes(setup_threads(r->o));
     ring_close(&s->ring);
-    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
+    setup_fit(s);
     return setup_job_plan(s, e);
 }
 
@@ -79,7 +78,7 @@ static void pass_over_binary(UnlearnRun *r, json_t *job) {
 }
 
 static bool check_belongs(UnlearnRun *r, Err *e) {
-    json_t *job = setup_history_job(&r->given, &r->base.model, r->base.data, &r->base.spec, &r->base.machine, e);
+    json_t *job = setup_history_job(&r->base, e);
     if (job) pass_over_binary(r, job);
     bool ok = job && history_check_job(&r->history, job, e);
     json_decref(job);
@@ -150,7 +149,7 @@ static bool plan_result(JobSetup *s, const LossSpec *loss, int64_t rows, int64_t
     s->global_batch = rows;
     s->host.batches = run_batch_bytes(p, rows, s->data, 0) + baseline_bytes(loss, p, rows, dataset_rows(s->data));
     if (!setup_attention(p, s->o, false, e)) return false;
-    setup_fit(p, s->o, &s->machine, &s->host, s->limits);
+    setup_fit(s);
     return setup_job_plan(s, e);
 }
 

@@ -434,8 +434,7 @@ static bool profile(Run *r, Err *e) {
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
     bool ok = exec_profile(&r->ring->x, &text, phase, r->job->update < 0 ? 1 : 2, 1, inputs,
                            "one micro-step and one update", e);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
     return ok;
 }
 
