@@ -280,6 +280,12 @@ bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e) {
     return file_commit(&f, e);
 }
 
+bool file_write_str(const char *path, Str *text, Err *e) {
+    bool ok = file_write_all(path, str_text(text), text->len, e);
+    str_free(text);
+    return ok;
+}
+
 bool file_replace(const char *path, const void *data, int64_t bytes, Err *e) {
     FileOut f;
     if (!file_begin(&f, path, e)) return false;

@@ -25,9 +25,8 @@ static bool report_attention(const Run *r, const Options *o, const ModelFiles *m
     run_read_report(r, layer, &all);
     attention_page(&page, m->config.name, layer, layers, &all);
     *json = attention_json(layer, layers, &all);
-    bool ok = file_write_all(path, str_text(&page), page.len, e);
+    bool ok = file_write_str(path, &page, e);
     if (ok) log_line("written: %s", path);
-    str_free(&page);
     mem_free(layer);
     return ok;
 }

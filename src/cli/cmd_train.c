@@ -140,10 +140,8 @@ static void fill_schedule(const Session *s, RunOptions *ro) {
     if (!sch->warmup_steps && s->folder.saved.warmup_steps >= 0) sch->warmup_steps = s->folder.saved.warmup_steps;
     else if (!sch->warmup_steps)
         sch->warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)sch->total_steps - 1e-9);
-    for (int i = 0; i < SCHEDULE_KINDS; i++)
-        if (opt_is(o, OPT_SCHEDULE, schedule_names[i])) sch->kind = (ScheduleKind)i;
-    for (int i = 0; i < DECAY_SHAPES; i++)
-        if (opt_is(o, OPT_DECAY_SHAPE, decay_names[i])) sch->decay = (DecayShape)i;
+    sch->kind = (ScheduleKind)opt_which(o, OPT_SCHEDULE, schedule_names, SCHEDULE_KINDS);
+    sch->decay = (DecayShape)opt_which(o, OPT_DECAY_SHAPE, decay_names, DECAY_SHAPES);
 }
 
 /* What is done about updates that are far from the others; a task's loss need not be one that falls. */
@@ -152,8 +150,7 @@ static void fill_spikes(const Session *s, RunOptions *ro) {
     const Options *o = s->base.o;
     if (s->task) return;
     ro->spike = (SpikeRule){.factor = opt_real(o, OPT_SPIKE_FACTOR), .window = opt_int(o, OPT_SPIKE_WINDOW)};
-    for (int i = 0; i < COUNT_OF(actions); i++)
-        if (opt_is(o, OPT_ON_SPIKE, actions[i])) ro->spike.on = (SpikeAction)i;
+    ro->spike.on = (SpikeAction)opt_which(o, OPT_ON_SPIKE, actions, COUNT_OF(actions));
     ro->skip_nonfinite = opt_is(o, OPT_ON_NONFINITE, "skip");
     ro->skip_limit = opt_int(o, OPT_SKIP_LIMIT);
 }

@@ -141,16 +141,14 @@ static bool read_how(Removal *m, const Options *o, Err *e) {
                             .damping = opt_real(o, OPT_DAMPING),
                             .guard = opt_flag(o, OPT_NORM_GUARD),
                             .difference = opt_real(o, OPT_DIFFERENCE)};
-    for (int i = 0; i < HESSIAN_KINDS; i++)
-        if (opt_is(o, OPT_HESSIAN, hessian_names[i])) p->hessian = (HessianKind)i;
+    p->hessian = (HessianKind)opt_which(o, OPT_HESSIAN, hessian_names, HESSIAN_KINDS);
     *n = (NoiseOptions){.epsilon = opt_real(o, OPT_EPSILON),
                         .delta = opt_real(o, OPT_DELTA),
                         .bound = opt_real(o, OPT_BOUND),
                         .beta = opt_real(o, OPT_NOISE_BETA),
                         .rank = (int)opt_int(o, OPT_PROJECTOR_RANK),
                         .projector_key = 42};
-    for (int i = 0; i < NOISE_KINDS; i++)
-        if (opt_is(o, OPT_NOISE, noise_names[i])) n->kind = (NoiseKind)i;
+    n->kind = (NoiseKind)opt_which(o, OPT_NOISE, noise_names, NOISE_KINDS);
     m->how.each_step = opt_is(o, OPT_PASS_MODE, "each");
     bool measures = n->epsilon > 0 || m->how.window_share > 0 || opt_given(o, OPT_GAMMA_ITERATIONS);
     m->how.gamma_iterations = measures ? (int)opt_int(o, OPT_GAMMA_ITERATIONS) : 0;
@@ -377,9 +375,7 @@ static bool lmcleaner(Removal *m, Err *e) {
 /* ---- losses ---- */
 
 static LossSpec read_loss(const Options *o) {
-    int kind = 0;
-    while (kind < LOSS_KINDS - 1 && !opt_is(o, OPT_METHOD, loss_names[kind])) kind++;
-    LossSpec s = loss_defaults((LossKind)kind);
+    LossSpec s = loss_defaults((LossKind)opt_which(o, OPT_METHOD, loss_names, LOSS_KINDS));
     if (opt_given(o, OPT_LOSS_GAMMA)) s.gamma = opt_real(o, OPT_LOSS_GAMMA);
     if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
     if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);

@@ -332,9 +332,7 @@ static bool read_compared(Comparison *c, const char *folder, Err *e) {
 static bool write_page(const Comparison *c, const char *path, Err *e) {
     Str page = {0};
     compare_page(&page, c->method, c->n);
-    bool ok = file_write_all(path, str_text(&page), page.len, e);
-    str_free(&page);
-    if (!ok) return false;
+    if (!file_write_str(path, &page, e)) return false;
     log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
     json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
     show_print_json(line);

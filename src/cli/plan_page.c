@@ -12,18 +12,11 @@ bool plan_wants_page(const Options *o) {
 
 bool plan_write_pictures(PlanPage *page, Err *e) {
     const char *svg = opt_text(page->options, OPT_SVG), *html = opt_text(page->options, OPT_HTML);
-    Str out = {0};
-    bool ok = true;
-    if (svg) {
-        plan_svg(&out, page);
-        ok = file_write_all(svg, out.data, out.len, e);
-        str_clear(&out);
-    }
-    if (ok && html) {
-        plan_html(&out, page);
-        ok = file_write_all(html, out.data, out.len, e);
-    }
-    str_free(&out);
+    Str picture = {0}, whole = {0};
+    if (svg) plan_svg(&picture, page);
+    if (html) plan_html(&whole, page);
+    bool ok = (!svg || file_write_str(svg, &picture, e)) && (!html || file_write_str(html, &whole, e));
+    str_free(&whole);
     str_free(&page->job);
     str_free(&page->flags);
     json_decref(page->facts);

@@ -104,11 +104,7 @@ static void add_row(Str *out, const json_t *row) {
     str_addf(out, "<span class=\"s\">%lld tokens</span>", (long long)whole_of(row, "tokens"));
     if (json_is_true(json_object_get(row, "truncated")))
         str_add(out, "<span class=\"tag note\">cut at its length</span>");
-    if (*text_of(row, "why")) {
-        str_add(out, "<span class=\"tag no\">");
-        str_add_html(out, text_of(row, "why"));
-        str_add(out, "</span>");
-    }
+    if (*text_of(row, "why")) html_in(out, "<span class=\"tag no\">", text_of(row, "why"), "</span>");
     str_add(out, "</div>");
     add_rewards(out, row);
     str_add(out, "<dl>");
@@ -138,9 +134,7 @@ static bool write_page(Samples *s, Err *e) {
                  i == s->n - 1 ? " open" : "", (long long)t->step, str_text(&t->html));
     }
     html_end(&page);
-    bool ok = file_write_all(s->page, page.data, page.len, e);
-    str_free(&page);
-    return ok;
+    return file_write_str(s->page, &page, e);
 }
 
 /* ---- the log ---- */
