@@ -33,7 +33,7 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
                               .chat = s->base.words.chat,
                               .stop_id = g->stop.id,
                               .n_stop_ids = g->stop.n,
-                              .sampling = grpo_setup_sampling(s->base.o)};
+                              .sampling = gen_setup_sampling(s->base.o, 1)};
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;

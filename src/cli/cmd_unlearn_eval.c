@@ -27,8 +27,7 @@ typedef struct Evaluation {
     double *gradient_norm[2];              /* own; NULL: not asked for */
     json_t *retain_logs;                   /* owns */
     char **generated[EVAL_SETS];           /* own */
-    int64_t planned_bytes, measured_bytes; /* of the largest arena */
-    int64_t process_planned_bytes;         /* of the largest process */
+    RingMost most;
     double began;
 } Evaluation;
 
@@ -99,9 +98,7 @@ static bool open_scoring(Scoring *s, Evaluation *v, const char *model, int fd, E
     jobs_announce(&s->status, o, &b->ring, "", 0);
     if (!run_open(&b->run, &b->job, b->backend, b->data, NULL, &ro, e)) return false;
     status_phase(&s->status, "evaluating");
-    v->planned_bytes = MAX2(v->planned_bytes, b->ring.placement.arena_bytes[POOL_DEVICE]);
-    v->measured_bytes = MAX2(v->measured_bytes, b->ring.x.pool_bytes[POOL_DEVICE]);
-    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&b->ring));
+    peak_note_ring(&v->most, &b->ring);
     return true;
 }
 
@@ -146,12 +143,9 @@ typedef struct Asking {
 } Asking;
 
 static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
-    if (!a->setup.words.chat || opt_is(&a->part.o, OPT_TEMPLATE, "none"))
-        return gen_setup_encode_text(&a->setup, out, question, (int64_t)strlen(question), e);
-    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
-    bool ok = gen_setup_encode_chat(&a->setup, out, messages, e);
-    json_decref(messages);
-    return ok;
+    bool chat = a->setup.words.chat && !opt_is(&a->part.o, OPT_TEMPLATE, "none");
+    int64_t bytes = (int64_t)strlen(question);
+    return (chat ? gen_setup_encode_turn : gen_setup_encode_text)(&a->setup, out, question, bytes, e);
 }
 
 static bool submit(Asking *a, int64_t most_new, Err *e) {
@@ -204,9 +198,7 @@ static bool ask_all(Asking *a, Evaluation *v, Err *e) {
         for (int64_t i = 0; i < v->items.set[s].n; i++)
             if (!encode(a, v->items.set[s].item[i].question, &a->prompt[at++], e)) return false;
     if (!ask(a, opt_int(v->o, OPT_MAX_TOKENS), e)) return false;
-    v->planned_bytes = MAX2(v->planned_bytes, a->setup.ring.placement.arena_bytes[POOL_DEVICE]);
-    v->measured_bytes = MAX2(v->measured_bytes, a->setup.ring.x.pool_bytes[POOL_DEVICE]);
-    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&a->setup.ring));
+    peak_note_ring(&v->most, &a->setup.ring);
     return true;
 }
 
@@ -263,12 +255,8 @@ static bool report(Evaluation *v, Err *e) {
     for (int s = 0; s < SET_HOLDOUT; s++) in.generated[s] = v->generated[s];
     json_t *all = evaluate_all(&in), *summary = evaluate_summary(all), *line = json_copy(summary);
     bool ok = write_files(v, all, summary, e);
-    Peak peak = peak_of(v->process_planned_bytes);
     json_object_set_new(line, "seconds", json_real(sensors_seconds() - v->began));
-    json_object_set_new(line, "planned_bytes", json_integer(v->planned_bytes));
-    json_object_set_new(line, "measured_bytes", json_integer(v->measured_bytes));
-    json_object_set_new(line, "process_planned_bytes", json_integer(v->process_planned_bytes));
-    peak_json(line, &peak);
+    peak_add_most(line, &v->most);
     if (ok) show_print_json(line);
     json_decref(all);
     json_decref(summary);
