@@ -164,11 +164,7 @@ static bool write_folder(json_t *root, Most *most, const Options *o, const Model
     bool ok = jsonfile_write(path, j, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
               weights_quantise(&c, m->folder, f.temporary, e);
     json_decref(j);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     int64_t before = bytes_on_disk(m->folder), after = bytes_on_disk(opt_text(o, OPT_OUT));
     log_line("%s: projections as %s%s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format),
              c.quant_head ? ", the head as int8" : "", units_bytes(after).s, units_bytes(before).s);

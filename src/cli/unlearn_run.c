@@ -243,7 +243,5 @@ bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMe
     if (ok) measure(user, &spent);
     ok = ok && write_text(f.temporary, "EFFICIENCY.json", &spent, e);
     str_free(&spent);
-    if (ok) return folder_commit(&f, e);
-    folder_abort(&f);
-    return false;
+    return folder_end(&f, ok, e);
 }
