@@ -33,7 +33,7 @@ static const struct {
      "{graph}\n"},
 };
 
-const char *amr_prompt_builtin(const char *name) {
+static const char *builtin_text(const char *name) { /* the wording's text; NULL: not built in */
     for (int i = 0; i < COUNT_OF(builtin); i++)
         if (!strcmp(builtin[i].name, name)) return builtin[i].text;
     return NULL;
@@ -133,7 +133,7 @@ bool amr_prompt_parse(AmrPrompt *p, const char *text, const char *where, Err *e)
 }
 
 bool amr_prompt_open(AmrPrompt *p, const char *name, Err *e) {
-    const char *known = amr_prompt_builtin(name);
+    const char *known = builtin_text(name);
     Str text = {0};
     *p = (AmrPrompt){0};
     bool ok = known || file_read(name, &text, WORDING_BYTES_MOST, e);

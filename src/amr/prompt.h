@@ -30,7 +30,6 @@ typedef struct AmrPrompt {
 bool amr_prompt_open(AmrPrompt *p, const char *name, Err *e);
 bool amr_prompt_parse(AmrPrompt *p, const char *text, const char *where, Err *e);
 void amr_prompt_free(AmrPrompt *p);
-const char *amr_prompt_builtin(const char *name); /* the wording's text; NULL: not built in */
 
 /* The graph without variables, on one line and without blanks where none is needed: a node is its concept, a
  * variable that is named again is its node's concept without parentheses.   (want-01:ARG0(boy):ARG1(go-02:ARG0

@@ -130,7 +130,8 @@ static int32_t pick(const SmatchProblem *p, const bool *used, int r, bool random
     return found;
 }
 
-void smatch_start(const SmatchProblem *p, int32_t *map, int turn, uint64_t key) {
+/* Equal concepts first (turn 0), random ones by key. */
+static void start_mapping(const SmatchProblem *p, int32_t *map, int turn, uint64_t key) {
     bool *used = MEM_NEW(bool, p->columns + 1);
     for (int r = 0; r < p->rows; r++) map[r] = -1;
     for (int pass = turn ? 1 : 0; pass < 2;
@@ -152,7 +153,7 @@ SmatchFound smatch_solve(const SmatchProblem *p, const SmatchOptions *o, uint64_
     int32_t *map = MEM_NEW(int32_t, p->rows + 1), *best = MEM_NEW(int32_t, p->rows + 1);
     SmatchFound found = {.matched = -1, .bound = p->bound};
     for (int turn = 0; turn <= o->restarts && found.matched < found.bound; turn++) {
-        smatch_start(p, map, turn, key);
+        start_mapping(p, map, turn, key);
         int64_t n = smatch_climb(p, map);
         if (n > found.matched) {
             found.matched = n;

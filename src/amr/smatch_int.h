@@ -67,8 +67,6 @@ static inline int32_t smatch_gain(const SmatchProblem *p, int link, int32_t colu
 
 /* Hill climbing by moves and swaps from the mapping given, which it improves; gives the triples matched. */
 int64_t smatch_climb(const SmatchProblem *p, int32_t *map);
-/* The starts: equal concepts first (turn 0), random ones by key. */
-void smatch_start(const SmatchProblem *p, int32_t *map, int turn, uint64_t key);
 
 typedef struct SmatchFound {
     int64_t matched, bound; /* equal: proved */

@@ -270,14 +270,20 @@ bool file_commit(FileOut *f, Err *e) {
     return false;
 }
 
+bool file_end(FileOut *f, bool ok, Err *e) {
+    if (!ok) file_abort(f);
+    return ok && file_commit(f, e);
+}
+
 bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e) {
     FileOut f;
-    if (!file_begin(&f, path, e)) return false;
-    if (!file_write(f.fd, data, bytes, f.temporary, e)) {
-        file_abort(&f);
-        return false;
-    }
-    return file_commit(&f, e);
+    return file_begin(&f, path, e) && file_end(&f, file_write(f.fd, data, bytes, f.temporary, e), e);
+}
+
+bool file_write_str(const char *path, Str *text, Err *e) {
+    bool ok = file_write_all(path, str_text(text), text->len, e);
+    str_free(text);
+    return ok;
 }
 
 bool file_replace(const char *path, const void *data, int64_t bytes, Err *e) {
@@ -395,9 +401,7 @@ bool file_copy(const char *from, const char *to, Err *e) {
     }
     mem_free(block);
     file_close(fd);
-    if (ok) return file_commit(&out, e);
-    file_abort(&out);
-    return false;
+    return file_end(&out, ok, e);
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }

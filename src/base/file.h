@@ -53,7 +53,9 @@ typedef struct FileOut {
 bool file_begin(FileOut *f, const char *path, Err *e);
 bool file_commit(FileOut *f, Err *e); /* on failure the temporary is removed */
 void file_abort(FileOut *f);
+bool file_end(FileOut *f, bool ok, Err *e); /* commit, or where it is not ok abort: gives whether all is there */
 bool file_write_all(const char *path, const void *data, int64_t bytes, Err *e); /* begin + write + commit */
+bool file_write_str(const char *path, Str *text, Err *e);                       /* the same, and frees it */
 
 /* The same without flushing: for what need not outlive the machine. Allocates nothing. */
 bool file_replace(const char *path, const void *data, int64_t bytes, Err *e);

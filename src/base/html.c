@@ -141,6 +141,12 @@ void html_end(Str *out) {
     str_add(out, "</main></body></html>\n");
 }
 
+void html_in(Str *out, const char *before, const char *text, const char *after) {
+    str_add(out, before);
+    str_add_html(out, text);
+    str_add(out, after);
+}
+
 void html_text(Str *out, const char *tag, const char *text) {
     str_addf(out, "<%s>", tag);
     str_add_html(out, text);

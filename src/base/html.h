@@ -16,6 +16,7 @@
 void html_begin(Str *out, const char *title, const char *style);
 void html_end(Str *out);
 
+void html_in(Str *out, const char *before, const char *text, const char *after); /* the text escaped, the rest not */
 void html_text(Str *out, const char *tag, const char *text);   /* <tag>text</tag>, the text escaped */
 void html_fact(Str *out, const char *label, const char *text); /* a row of a <dl> */
 

@@ -61,6 +61,11 @@ void log_line(const char *fmt, ...) {
     say("", text);
 }
 
+void log_str(Str *text) {
+    if (text->len) log_line("%s", text->data);
+    str_free(text);
+}
+
 void log_warn(const char *fmt, ...) {
     FORMAT_INTO(text);
     say("warning: ", text);

@@ -6,8 +6,10 @@
 
 #include "base/check.h"
 #include "base/err.h"
+#include "base/str.h"
 
 void log_line(const char *fmt, ...) PRINTF_LIKE(1, 2); /* a newline is added */
+void log_str(Str *text);                              /* a line, if it is not empty; frees it */
 void log_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* the same behind "warning: " */
 void log_quiet(bool quiet);                            /* true: lines and warnings go to the file only */
 void log_only_warnings(void);                          /* lines go to the file only */

@@ -112,7 +112,7 @@ bool str_same_word(const char *a, const char *b) {
     return *a == *b;
 }
 
-int str_distance(const char *a, const char *b) {
+static int edit_distance(const char *a, const char *b) { /* edits between two words */
     enum { LONGEST = 63 };
     int n = (int)strlen(a), m = (int)strlen(b), row[LONGEST + 1];
     if (n > LONGEST || m > LONGEST) return LONGEST;
@@ -133,7 +133,7 @@ const char *str_nearest(const char *word, const char *const *names, int n) {
     const char *best = NULL;
     int best_distance = MAX2(2, (int)strlen(word) / 3) + 1;
     for (int i = 0; i < n; i++) {
-        int d = str_distance(word, names[i]);
+        int d = edit_distance(word, names[i]);
         if (d < best_distance) {
             best_distance = d;
             best = names[i];

@@ -31,7 +31,6 @@ bool str_starts(const char *s, const char *prefix);
 int64_t str_mark(const char *text, int64_t n);
 bool str_ends(const char *s, const char *suffix);
 bool str_same_word(const char *a, const char *b);  /* equal, ignoring case, '-' and '_' being the same */
-int str_distance(const char *a, const char *b);    /* edits between two words, for "did you mean" */
 
 /* The nearest of n names, or NULL when none is near. */
 const char *str_nearest(const char *word, const char *const *names, int n);

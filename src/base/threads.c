@@ -91,7 +91,7 @@ static void begin_loop(Threads *t, uint32_t tiles) {
 
 void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context) {
     CHECK(tiles <= UINT32_MAX);
-    if (t->n == 1 || tiles <= 1) {
+    if (!t || t->n == 1 || tiles <= 1) {
         for (int64_t i = 0; i < tiles; i++) fn(context, i, 0);
         return;
     }

@@ -17,7 +17,8 @@ typedef void TileFn(void *context, int64_t tile, int worker); /* worker: 0..n-1,
 bool threads_open(Threads **t, int n, Err *e); /* n >= 1; the caller is worker 0 */
 void threads_close(Threads *t);
 int threads_count(const Threads *t);
-void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context); /* returns when all tiles are done */
+/* Returns when all tiles are done. t NULL: the caller does them alone. */
+void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context);
 
 int threads_available(void); /* cores this process may use */
 

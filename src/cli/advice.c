@@ -32,25 +32,25 @@ static void advise_data(Str *out, const Session *s) {
 static bool try_double(const Session *s, JobSpec *spec, int64_t *bytes, double *share) {
     Job job;
     Ring ring;
-    HostBytes host = s->host;
-    *spec = s->spec;
+    HostBytes host = s->base.host;
+    *spec = s->base.spec;
     spec->rows = NULL; /* given back with the data */
     if (spec->accum < 2) return false;
     spec->micro_batch *= 2;
     spec->accum = (spec->accum + 1) / 2;
     host.batches *= 2;
-    bool planned = job_plan(&job, &ring, spec, &s->machine, &host, NULL);
+    bool planned = job_plan(&job, &ring, spec, &s->base.machine, &host, NULL);
     *bytes = planned ? ring_process_bytes(&ring) : 0;
-    *share = planned ? ring_round_seconds(&ring, &s->machine) / s->predicted_seconds : 1;
+    *share = planned ? ring_round_seconds(&ring, &s->base.machine) / s->predicted_seconds : 1;
     ring_close(&ring);
-    return planned && *bytes <= s->limits.device_bytes && *share < faster;
+    return planned && *bytes <= s->base.limits.device_bytes && *share < faster;
 }
 
 static void advise_batch(Str *out, const Session *s) {
     JobSpec spec;
     int64_t bytes;
     double share;
-    bool chosen = opt_given(s->o, OPT_MICRO_BATCH) || opt_given(s->o, OPT_ACCUM);
+    bool chosen = opt_given(s->base.o, OPT_MICRO_BATCH) || opt_given(s->base.o, OPT_ACCUM);
     if (s->task || !chosen || !try_double(s, &spec, &bytes, &share)) return;
     str_add(out, "advice: ");
     say_busy(out, &s->result.samples);
@@ -59,14 +59,14 @@ static void advise_batch(Str *out, const Session *s) {
              "predicted "
              "to take %.0f %% of the time\n",
              (long long)spec.micro_batch, (long long)spec.accum, units_bytes(bytes).s,
-             units_bytes(s->limits.device_bytes).s, 100 * share);
+             units_bytes(s->base.limits.device_bytes).s, 100 * share);
 }
 
 void advice_text(Str *out, const Session *s) {
     const RunResult *r = &s->result;
-    if (r->finished || s->run.progress.steps_here < FEWEST_STEPS) return;
+    if (r->finished || s->base.run.progress.steps_here < FEWEST_STEPS) return;
     if (r->wait_share > late) advise_data(out, s);
-    int64_t before = out->len, tokens = s->spec.micro_batch * s->spec.seq;
+    int64_t before = out->len, tokens = s->base.spec.micro_batch * s->base.spec.seq;
     advise_batch(out, s);
     if (out->len > before || r->wait_share > late || !(r->samples.gpu_busy < idle) || s->task) return;
     str_add(out, "advice: ");

@@ -103,8 +103,7 @@ static bool take_rows(AmrCollect *c, Lines *out, const char *path, Err *e) {
 static void say_collected(const AmrCollect *c) {
     Str text = {0};
     amr_collect_report(&text, c);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
 }
 
 AmrCollect amr_collect_by(const Options *o) {

@@ -280,8 +280,7 @@ static void print_summary(const Session *s, double seconds, const Peak *peak) {
 static bool profile(Session *s, Err *e) {
     Str text = {0};
     bool ok = gen_profile(s->setup.gen, &text, e);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
     return ok;
 }
 

@@ -25,22 +25,22 @@ typedef struct GrpoSession {
 /* ---- voices ---- */
 
 static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
-    const char *folder = s->model.has_folder ? s->model.folder : opt_text(s->o, OPT_MODEL);
-    if (!s->words.tokenizer)
+    const char *folder = s->base.model.has_folder ? s->base.model.folder : opt_text(s->base.o, OPT_MODEL);
+    if (!s->base.words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
-    if (!gen_setup_stop_ids(&g->stop, &s->model, s->words.tokenizer, e)) return false;
-    g->o.policy = (GrpoVoice){.tokenizer = s->words.tokenizer,
-                              .chat = s->words.chat,
+    if (!gen_setup_stop_ids(&g->stop, &s->base.model, s->base.words.tokenizer, e)) return false;
+    g->o.policy = (GrpoVoice){.tokenizer = s->base.words.tokenizer,
+                              .chat = s->base.words.chat,
                               .stop_id = g->stop.id,
                               .n_stop_ids = g->stop.n,
-                              .sampling = grpo_setup_sampling(s->o)};
+                              .sampling = gen_setup_sampling(s->base.o, 1)};
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
 }
 
 static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
-    const Options *o = s->o;
+    const Options *o = s->base.o;
     const ModelFiles *m = &g->setup.evaluator;
     if (opt_given(o, OPT_EVALUATOR_URL)) {
         g->o.remote = &g->remote;
@@ -51,7 +51,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
         return fail(e, ERR_FAIL, "--evaluator %s: is a preset without weights; give a folder",
                     opt_text(o, OPT_EVALUATOR));
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
-    const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->words;
+    const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->base.words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
     g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer,
                                  .chat = w->chat,
@@ -65,10 +65,10 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
 
 static bool open_items(Session *s, Err *e) {
     GrpoSession *g = s->own = MEM_NEW(GrpoSession, 1);
-    const Options *o = s->o;
+    const Options *o = s->base.o;
     const Items *items, *held_out;
-    if (!grpo_setup(&g->setup, &s->spec, &s->global_batch, o, &s->model, e) ||
-        !grpo_setup_read(&g->setup, o, &s->words, e))
+    if (!grpo_setup(&g->setup, &s->base.spec, &s->base.global_batch, o, &s->base.model, e) ||
+        !grpo_setup_read(&g->setup, o, &s->base.words, e))
         return false;
     items = g->o.items = &g->setup.items;
     held_out = g->o.held_out = g->setup.held_out.n ? &g->setup.held_out : NULL;
@@ -91,16 +91,16 @@ static bool open_items(Session *s, Err *e) {
 
 static bool shape(Session *s, Err *e) {
     GrpoSession *g = s->own;
-    return grpo_setup_shape(&g->setup, &s->spec, s->global_batch, s->o, s->machine.kind, e);
+    return grpo_setup_shape(&g->setup, &s->base.spec, s->base.global_batch, s->base.o, s->base.machine.kind, e);
 }
 
 static void count(Session *s) {
     const GrpoSession *g = s->own;
-    s->host = grpo_setup_host(&g->setup, &s->spec, &s->words);
+    s->base.host = grpo_setup_host(&g->setup, &s->base.spec, &s->base.words);
 }
 
 static bool load_side(Session *s, const char *name, const ModelFiles *files, const ModelSpec *m, Err *e) {
-    return m->random_init || weights_load(&s->ring.x, name, ROLE_WEIGHT, files->folder, e);
+    return m->random_init || weights_load(&s->base.ring.x, name, ROLE_WEIGHT, files->folder, e);
 }
 
 /* The models beside the policy: read when the ring is open, before anything is answered. */
@@ -118,7 +118,7 @@ static bool start(Session *s, Err *e) {
     grpo_run_close(&g->run);
     g->o.load_sides = load_sides;
     g->o.load_user = s;
-    if (!grpo_run_open(&g->run, &s->job, &g->o, e)) return false;
+    if (!grpo_run_open(&g->run, &s->base.job, &g->o, e)) return false;
     s->source = grpo_source(&g->run);
     return true;
 }
@@ -129,7 +129,7 @@ static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
     snprintf(g->of, sizeof g->of, "%s answers to %s prompts", units_count(b->spec.batch * b->spec.accum).s,
              units_count(b->spec.batch * b->spec.accum / b->spec.group).s);
     *of = g->of;
-    return grpo_setup_updates(&g->setup, s->o, per_epoch);
+    return grpo_setup_updates(&g->setup, s->base.o, per_epoch);
 }
 
 static void settings(const Session *s, json_t *to) {

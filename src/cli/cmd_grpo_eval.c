@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -44,7 +45,7 @@ typedef struct Comparison {
     Policy policy[POLICIES];
     double *given, *difference; /* scratch */
     Arena arena;
-    int64_t planned_bytes, measured_bytes, process_planned_bytes; /* of the largest of the models */
+    RingMost most; /* of the models */
     double began;
 } Comparison;
 
@@ -88,7 +89,7 @@ static bool prepare(Comparison *c, Err *e) {
     c->prompt_tokens = opt_int(o, OPT_PROMPT_TOKENS);
     c->answer_tokens = opt_int(o, OPT_MAX_TOKENS);
     c->evaluator_tokens = opt_given(o, OPT_EVALUATOR_TOKENS) ? opt_int(o, OPT_EVALUATOR_TOKENS) : c->answer_tokens;
-    if (c->best_of && grpo_setup_sampling(o).temperature == 0)
+    if (c->best_of && gen_setup_sampling(o, 1).temperature == 0)
         return fail(e, ERR_USAGE,
                     "--temperature 0: the --best-of answers to a prompt would be the same; give 1, say");
     if (!setup_model(&c->base, o, e) || !find_tuned(c, e) || !read_items(c, e) ||
@@ -160,7 +161,7 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
                            .chat = s->setup.words.chat,
                            .stop_id = s->setup.stop.id,
                            .n_stop_ids = s->setup.stop.n,
-                           .sampling = side ? grpo_setup_evaluator_sampling(c->o) : grpo_setup_sampling(c->o),
+                           .sampling = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1),
                            .shown = &s->shown};
     return true;
 }
@@ -171,11 +172,7 @@ static void begin_showing(Speaker *s, const char *phase, const char *what, int64
 }
 
 static void close_speaker(Speaker *s, Comparison *c) {
-    if (s->setup.gen) {
-        c->planned_bytes = MAX2(c->planned_bytes, s->setup.ring.placement.arena_bytes[POOL_DEVICE]);
-        c->measured_bytes = MAX2(c->measured_bytes, s->setup.ring.x.pool_bytes[POOL_DEVICE]);
-        c->process_planned_bytes = MAX2(c->process_planned_bytes, ring_process_bytes(&s->setup.ring));
-    }
+    if (s->setup.gen) peak_note_ring(&c->most, &s->setup.ring);
     gen_setup_end(&s->setup);
     options_free(&s->part.o);
 }
@@ -250,9 +247,8 @@ static bool score_policy(Comparison *c, Policy *p, Err *e) {
 
 static json_t *mean_json(ScoreMean m) {
     return json_pack("{s:f, s:o, s:o, s:o}", "mean", m.mean, "error",
-                     isfinite(m.error) ? json_real(m.error) : json_null(), "low",
-                     isfinite(m.error) ? json_real(m.mean - 1.96 * m.error) : json_null(), "high",
-                     isfinite(m.error) ? json_real(m.mean + 1.96 * m.error) : json_null());
+                     json_number(m.error), "low", json_number(m.mean - 1.96 * m.error), "high",
+                     json_number(m.mean + 1.96 * m.error));
 }
 
 static void say_mean(const char *what, ScoreMean m) {
@@ -323,12 +319,8 @@ static bool report(Comparison *c, Err *e) {
         json_object_set_new(j, "best_of", json_integer(c->best_of));
         json_object_set_new(j, "best", compare(c, what, b->best, t->best));
     }
-    Peak peak = peak_of(c->process_planned_bytes);
     json_object_set_new(j, "seconds", json_real(sensors_seconds() - c->began));
-    json_object_set_new(j, "planned_bytes", json_integer(c->planned_bytes));
-    json_object_set_new(j, "measured_bytes", json_integer(c->measured_bytes));
-    json_object_set_new(j, "process_planned_bytes", json_integer(c->process_planned_bytes));
-    peak_json(j, &peak);
+    Peak peak = peak_add_most(j, &c->most);
     bool ok = write_lines(c, e);
     if (ok && opt_flag(c->o, OPT_JSON)) show_print_json(j);
     json_decref(j);

@@ -39,13 +39,6 @@ static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
     return ok;
 }
 
-/* A folder that is begun is completed or leaves nothing. */
-static bool commit_or_abort(FolderOut *f, bool ok, Err *e) {
-    if (ok) return folder_commit(f, e);
-    folder_abort(f);
-    return false;
-}
-
 /* --tokenizer of init, found by name too: something must be there to be copied. */
 static bool check_tokenizer(const Options *o, Err *e) {
     char own[SHARE_PATH];
@@ -83,7 +76,7 @@ bool cmd_init(const Options *o, Err *e) {
     if (ok && opt_given(o, OPT_TOKENIZER))
         ok = hf_copy_side_files(share_find(own, "models", opt_text(o, OPT_TOKENIZER)), f.temporary, e);
     else if (ok && m.has_folder) ok = hf_copy_side_files(m.folder, f.temporary, e);
-    if (!commit_or_abort(&f, ok, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
              format_name(m.config.dtype));
     return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap, e);
@@ -108,7 +101,7 @@ static bool convert_dense(const Options *o, Err *e) {
     bool ok = write_config(&m.config, f.temporary, e) &&
               weights_complete(&m.config, m.folder, f.temporary, (uint64_t)opt_int(o, OPT_SEED), 1, &drawn, e) &&
               hf_copy_side_files(m.folder, f.temporary, e);
-    if (!commit_or_abort(&f, ok, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s parameters, %lld tensors drawn, the others from %s", opt_text(o, OPT_OUT),
              units_count(config_parameters(&m.config)).s, (long long)drawn, from);
     return finish(o, &m.config, process_runtime_bytes(1) + heap, e);
@@ -128,7 +121,7 @@ bool cmd_convert(const Options *o, Err *e) {
     bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e) &&
               weights_make_bytes(&heap, &c, NULL, e);
     if (ok && tokenizer) ok = tokenizer_write_llama2c(tokenizer, c.vocab, f.temporary, e);
-    if (!commit_or_abort(&f, ok, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s parameters from %s", opt_text(o, OPT_OUT), units_count(config_parameters(&c)).s, o->positional[0]);
     return finish(o, &c, process_runtime_bytes(1) + heap + VOCABULARY_SHARE * words, e);
 }
@@ -151,7 +144,7 @@ bool cmd_merge(const Options *o, Err *e) {
     snprintf(to, sizeof to, "%s/config.json", f.temporary);
     bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
               weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, setup_threads(o), e);
-    if (!commit_or_abort(&f, ok, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));
     return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap, e);
 }

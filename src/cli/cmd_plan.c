@@ -26,12 +26,12 @@ static void print_cards(void) {
 static void add_verdict(Str *text, const PlanCase *c) {
     int64_t room = plan_case_room(c);
     str_addf(text, "no --budget given; %s %s: it would %sfit\n", units_bytes(room).s,
-             opt_given(c->o, OPT_GPU) ? "on such a card" : "free here now",
-             ring_process_bytes(&c->ring) <= room ? "" : "not ");
+             opt_given(c->base.o, OPT_GPU) ? "on such a card" : "free here now",
+             ring_process_bytes(&c->base.ring) <= room ? "" : "not ");
 }
 
 static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
-    const Options *o = c->o;
+    const Options *o = c->base.o;
     const char *const *list;
     if (opt_flag(o, OPT_LADDER)) plan_add_ladder(text, root, c);
     if (opt_flag(o, OPT_BATCHES)) plan_add_batches(text, root, c);
@@ -41,18 +41,19 @@ static bool add_tables(Str *text, json_t *root, const PlanCase *c, Err *e) {
 
 /* Without a budget the device refuses nothing; the host and the disk do. */
 static bool check_limits(const PlanCase *c, Err *refusal) {
-    FitLimits limits = c->limits;
+    FitLimits limits = c->base.limits;
     if (!c->has_budget) limits.device_bytes = INT64_MAX;
-    return setup_check_budget(&c->job, &c->host, limits, refusal);
+    return setup_check_budget(&c->base.job, &c->base.host, limits, refusal);
 }
 
 static bool print_plan(const PlanCase *c, Err *e) {
-    int64_t budget = c->has_budget ? c->limits.device_bytes : 0;
-    bool as_json = opt_flag(c->o, OPT_JSON);
+    const JobSetup *b = &c->base;
+    int64_t budget = c->has_budget ? b->limits.device_bytes : 0;
+    bool as_json = opt_flag(b->o, OPT_JSON);
     Err refusal = {0};
-    json_t *root = as_json || plan_wants_page(c->o) ? show_plan_json(&c->job, &c->host, budget) : json_object();
+    json_t *root = as_json || plan_wants_page(b->o) ? show_plan_json(&b->job, &b->host, budget) : json_object();
     Str text = {0};
-    show_plan(&text, &c->job, budget, NULL);
+    show_plan(&text, &b->job, budget, NULL);
     if (!budget) add_verdict(&text, c);
     plan_add_forecast(&text, root, c);
     if (c->has_grpo) plan_add_grpo(&text, root, c);
@@ -60,16 +61,16 @@ static bool print_plan(const PlanCase *c, Err *e) {
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
     if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
-    Peak peak = peak_of_planning(&c->machine, c->backend, &c->ring.p, c->host.data + c->host.tokenizer);
+    Peak peak = peak_of_planning(&b->machine, b->backend, &b->ring.p, b->host.data + b->host.tokenizer);
     peak_add_planning(root, &peak); /* the page holds what --json prints */
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
-    if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->ring.p);
+    if (opt_flag(b->o, OPT_LISTING)) prog_listing(&text, &b->ring.p);
     fputs(str_text(&text), as_json ? stderr : stdout);
     if (as_json) show_print_json(root);
     json_decref(root);
     str_free(&text);
     if (ok && !fits) *e = refusal;
-    return ok && fits && peak_settle(&peak, c->o, e);
+    return ok && fits && peak_settle(&peak, b->o, e);
 }
 
 bool cmd_plan(const Options *o, Err *e) {

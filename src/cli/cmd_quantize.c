@@ -14,7 +14,6 @@
 #include "store/hf.h"
 #include "store/jsonfile.h"
 #include "store/safetensors.h"
-#include "train/run.h"
 #include "weights/weights.h"
 
 typedef struct Most { /* by all that was done, one after the other: the most of each */
@@ -36,40 +35,23 @@ static int64_t weight_bytes(const Program *p) {
     return sum;
 }
 
-static void note_most(Most *t, const Machine *m, const Job *j, int64_t device_bytes) {
-    t->machine = *m;
-    t->process_bytes = MAX2(t->process_bytes, ring_process_bytes(j->ring));
-    t->host_bytes = MAX2(t->host_bytes, ring_host_bytes(j->ring));
-    t->device_bytes = MAX2(t->device_bytes, device_bytes);
+static void note_most(Most *t, const JobSetup *s) {
+    t->machine = s->machine;
+    t->process_bytes = MAX2(t->process_bytes, ring_process_bytes(&s->ring));
+    t->host_bytes = MAX2(t->host_bytes, ring_host_bytes(&s->ring));
+    t->device_bytes = MAX2(t->device_bytes, s->ring.peak_bytes);
 }
 
-static bool measure(Side *side, Most *most, const Options *o, const ModelFiles *m, const JobSpec *s, Dataset *d,
-                    HostBytes *host, Err *e) {
-    Backend *b = NULL;
-    Machine machine;
-    Job *j = MEM_NEW(Job, 1);
-    Ring *ring = MEM_NEW(Ring, 1);
-    Run *r = MEM_NEW(Run, 1);
-    RunOptions ro = {.model_folder = m->folder,
-                     .adapter_folder = opt_given(o, OPT_ADAPTER) ? opt_text(o, OPT_ADAPTER) : NULL,
-                     .eval_batches = opt_int(o, OPT_EVAL_BATCHES)};
-    bool device = setup_backend(&b, &machine, o, e), planned = device && job_plan(j, ring, s, &machine, host, e);
-    FitLimits limits;
-    bool ok = planned && setup_limits(&limits, o, &machine, e) && setup_check_budget(j, host, limits, e) &&
-              setup_check_free(ring, b, e);
-    if (ok) {
-        ok = run_open(r, j, b, d, NULL, &ro, e);
-        ok = ok && run_evaluate(r, d, &side->loss, &side->tokens, e);
-        note_most(most, &machine, j, ring->peak_bytes);
-        side->weight_bytes = weight_bytes(&j->ring->p);
-        side->process_bytes = ring_process_bytes(j->ring);
-        run_close(r);
-    }
-    ring_close(ring);
-    if (b) b->close(b);
-    mem_free(r);
-    mem_free(ring);
-    mem_free(j);
+static bool measure(Side *side, Most *most, JobSetup *s, Err *e) {
+    RunOptions ro = setup_job_options(s);
+    ro.eval_batches = opt_int(s->o, OPT_EVAL_BATCHES);
+    bool ok = setup_backend(&s->backend, &s->machine, s->o, e) && setup_limits(&s->limits, s->o, &s->machine, e) &&
+              setup_job_plan(s, e) && run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e) &&
+              run_evaluate(&s->run, s->data, &side->loss, &side->tokens, e);
+    note_most(most, s);
+    side->weight_bytes = weight_bytes(&s->ring.p);
+    side->process_bytes = ring_process_bytes(&s->ring);
+    setup_job_close_device(s);
     return ok;
 }
 
@@ -125,25 +107,27 @@ static int sides_of(JobSpec *spec, Side *side, const JobSpec *asked) {
 }
 
 static bool report(json_t *root, Most *most, const Options *o, const ModelFiles *m, Err *e) {
-    JobSpec s;
-    Words w = {0};
-    Dataset *d = NULL;
     if (!opt_given(o, OPT_DATA)) return fail(e, ERR_USAGE, "--report: needs --data, the text to compare on");
-    bool ok = setup_spec(&s, NULL, o, &m->config, false, e) && setup_words(&w, o, m, e) &&
-              setup_data(&d, o, &w, m, OPT_DATA, 0, e) && setup_attention(&s, o, dataset_is_packed(d), e);
+    JobSetup *s = MEM_NEW(JobSetup, 1);
+    s->o = o;
+    s->model = *m;
+    bool ok = setup_spec(&s->spec, NULL, o, &m->config, false, e) && setup_job_data(s, (FitLimits){0}, e) &&
+              setup_attention(&s->spec, o, dataset_is_packed(s->data), e);
     if (ok) {
-        HostBytes host = {.data = dataset_bytes(d), .tokenizer = w.tokenizer ? tokenizer_bytes(w.tokenizer) : 0,
-                          .batches = run_batch_bytes(&s, 0, NULL, 0), .reading = dataset_reading_bytes(d)};
         Side side[MOST_SIDES];
         JobSpec *spec = MEM_NEW(JobSpec, MOST_SIDES);
-        int n = sides_of(spec, side, &s);
-        for (int i = 0; i < n && ok; i++) ok = measure(&side[i], most, o, m, &spec[i], d, &host, e);
+        int n = sides_of(spec, side, &s->spec);
+        s->host.batches = run_batch_bytes(&s->spec, 0, NULL, 0);
+        for (int i = 0; i < n && ok; i++) {
+            s->spec = spec[i];
+            ok = measure(&side[i], most, s, e);
+        }
         if (ok) add_report(root, side, n);
         if (ok && !opt_flag(o, OPT_JSON)) print_report(side, n);
         mem_free(spec);
     }
-    if (d) dataset_close(d);
-    setup_words_free(&w);
+    setup_job_close(s);
+    mem_free(s);
     return ok;
 }
 
@@ -180,11 +164,7 @@ static bool write_folder(json_t *root, Most *most, const Options *o, const Model
     bool ok = jsonfile_write(path, j, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
               weights_quantise(&c, m->folder, f.temporary, e);
     json_decref(j);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     int64_t before = bytes_on_disk(m->folder), after = bytes_on_disk(opt_text(o, OPT_OUT));
     log_line("%s: projections as %s%s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format),
              c.quant_head ? ", the head as int8" : "", units_bytes(after).s, units_bytes(before).s);

@@ -18,94 +18,79 @@
 #include "train/search.h"
 
 static bool open_data(Session *s, Err *e) {
-    const Options *o = s->o;
-    if (s->task) return setup_words(&s->words, o, &s->model, e) && s->task->open(s, e);
-    if (!setup_words(&s->words, o, &s->model, e)) return false;
-    int64_t room = setup_data_room(&s->machine, s->limits, &s->words);
-    if (!setup_data(&s->data, o, &s->words, &s->model, OPT_DATA, room, e)) return false;
-    if (room) room = MAX2(room - dataset_bytes(s->data), 1);
-    if (opt_given(o, OPT_EVAL_DATA)) {
-        if (!setup_data(&s->held_out, o, &s->words, &s->model, OPT_EVAL_DATA, room, e)) return false;
-    } else if (opt_real(o, OPT_VAL_SPLIT) > 0) {
-        if (!dataset_split(s->data, &s->held_out, opt_real(o, OPT_VAL_SPLIT), e)) return false;
-        log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(s->held_out)).s,
-                 units_count(dataset_rows(s->data)).s);
-    }
-    s->host.data = dataset_bytes(s->data) + (s->held_out ? dataset_bytes(s->held_out) : 0);
-    s->host.reading = setup_reading_bytes(s->data, s->held_out);
-    s->host.tokenizer = s->words.tokenizer ? tokenizer_bytes(s->words.tokenizer) : 0;
+    JobSetup *b = &s->base;
+    if (s->task) return setup_words(&b->words, b->o, &b->model, e) && s->task->open(s, e);
+    if (!setup_job_data(b, b->limits, e)) return false;
+    if (b->held_out && !opt_given(b->o, OPT_EVAL_DATA))
+        log_line("held out: %s rows, trained on: %s rows", units_count(dataset_rows(b->held_out)).s,
+                 units_count(dataset_rows(b->data)).s);
     return true;
 }
 
 /* Rows of the length that --allow seq came to. */
 static bool reopen_data(Session *s, Err *e) {
-    if (s->held_out) dataset_close(s->held_out);
-    dataset_close(s->data);
-    s->data = s->held_out = NULL;
-    setup_words_free(&s->words);
-    return open_data(s, e) && judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e);
+    setup_job_close_data(&s->base);
+    return open_data(s, e) && judge_setup(&s->best, &s->base, e);
 }
 
 static void count_batches(Session *s) {
-    if (s->data) setup_history_host(&s->host, s->o, s->global_batch);
+    JobSetup *b = &s->base;
+    if (b->data) setup_history_host(b);
     if (s->task) s->task->count(s);
-    if (s->data)
-        s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, s->data_workers) +
+    if (b->data)
+        b->host.batches = run_batch_bytes(&b->spec, b->global_batch, b->data, s->data_workers) +
                           graph_judge_bytes(&s->best.judge);
 }
 
 /* Less memory was found than planned: the job anew, smaller. */
 static bool replan(Session *s, Shortage what, Err *e) {
-    if (!setup_replan(&s->spec, &s->limits, &s->asked, s->o, &s->job, &s->host, what, e)) return false;
-    s->budget_bytes = s->limits.device_bytes;
+    JobSetup *b = &s->base;
+    if (!setup_replan(b, &s->asked, what, e)) return false;
+    s->budget_bytes = b->limits.device_bytes;
     count_batches(s);
-    ring_close(&s->ring);
-    return job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e);
+    ring_close(&b->ring);
+    return job_plan(&b->job, &b->ring, &b->spec, &b->machine, &b->host, e);
 }
 
 static bool check_free(Session *s, Err *e) {
+    JobSetup *b = &s->base;
     for (;;) {
         Machine now = {0};
-        s->backend->describe(s->backend, &now);
-        memcpy(s->machine.free_bytes, now.free_bytes, sizeof now.free_bytes);
-        if (setup_check_free(&s->ring, s->backend, e)) return true;
-        if (!replan(s, setup_shortage(&s->job, NULL, s->backend), e)) return false;
+        b->backend->describe(b->backend, &now);
+        memcpy(b->machine.free_bytes, now.free_bytes, sizeof now.free_bytes);
+        if (setup_check_free(&b->ring, b->backend, e)) return true;
+        if (!replan(s, setup_shortage(b, NULL), e)) return false;
     }
 }
 
 static bool pack(Session *s, Err *e) {
-    if (s->task) {
-        if (!s->task->shape(s, e)) return false;
-        count_batches(s); /* of the rows that it has now */
-        return true;
-    }
-    return setup_packing(&s->spec, &s->rows, s->data, s->held_out, s->global_batch, s->o, &s->machine, &s->host,
-                         s->limits, e);
+    if (!s->task) return setup_packing(&s->base, e);
+    if (!s->task->shape(s, e)) return false;
+    count_batches(s); /* of the rows that it has now */
+    return true;
 }
 
 static bool plan(Session *s, Err *e) {
-    s->spec.evaluate = s->held_out != NULL;
-    if (!judge_setup(&s->best, &s->spec, s->o, &s->words, &s->model, s->held_out, e)) return false;
+    JobSetup *b = &s->base;
+    b->spec.evaluate = b->held_out != NULL;
+    if (!judge_setup(&s->best, b, e)) return false;
     s->data_workers =
-        opt_given(s->o, OPT_DATA_WORKERS) ? (int)opt_int(s->o, OPT_DATA_WORKERS) : s->backend->asynchronous;
+        opt_given(b->o, OPT_DATA_WORKERS) ? (int)opt_int(b->o, OPT_DATA_WORKERS) : b->backend->asynchronous;
     count_batches(s);
-    s->budget_bytes = s->limits.device_bytes;
+    s->budget_bytes = b->limits.device_bytes;
     if (!pack(s, e)) return false;
-    s->asked = s->spec;
-    setup_fit(&s->spec, s->o, &s->machine, &s->host, s->limits);
-    setup_record_taken(&s->found, &s->taken, &s->spec);
-    if (s->data && s->spec.seq != dataset_seq(s->data) && !(reopen_data(s, e) && pack(s, e))) return false;
+    s->asked = b->spec;
+    setup_fit(b);
+    setup_record_taken(&s->found, &s->taken, &b->spec);
+    if (b->data && b->spec.seq != dataset_seq(b->data) && !(reopen_data(s, e) && pack(s, e))) return false;
     count_batches(s); /* of the micro-batch that was found */
-    s->planned = true;
-    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) || !job_check_names(&s->job, e)) return false;
+    if (!job_plan(&b->job, &b->ring, &b->spec, &b->machine, &b->host, e) || !job_check_names(&b->job, e)) return false;
     Str text = {0};
-    show_plan(&text, &s->job, s->budget_bytes, NULL);
-    log_line("%s", str_text(&text));
-    str_free(&text);
-    if (setup_check_budget(&s->job, &s->host, s->limits, e))
-        return check_free(s, e);
-    if (opt_flag(s->o, OPT_JSON)) { /* the refusal as JSON too */
-        json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes);
+    show_plan(&text, &b->job, s->budget_bytes, NULL);
+    log_str(&text);
+    if (setup_check_budget(&b->job, &b->host, b->limits, e)) return check_free(s, e);
+    if (opt_flag(b->o, OPT_JSON)) { /* the refusal as JSON too */
+        json_t *root = show_plan_json(&b->job, &b->host, s->budget_bytes);
         show_print_json(root);
         json_decref(root);
     }
@@ -115,10 +100,10 @@ static bool plan(Session *s, Err *e) {
 /* What a resumed run must agree on. */
 static void fill_settings(Session *s, RunOptions *ro) {
     if (s->settings) json_decref(s->settings);
-    s->settings = options_json(s->o, true);
+    s->settings = options_json(s->base.o, true);
     if (s->task) s->task->settings(s, s->settings);
     if (s->best.judge.n) json_object_set_new(s->settings, "best-by", json_string(s->best.judge.judge.name));
-    if (s->data) json_set_hex(s->settings, "data", dataset_fingerprint(s->data));
+    if (s->base.data) json_set_hex(s->settings, "data", dataset_fingerprint(s->base.data));
     /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
     json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
     const char *name;
@@ -145,7 +130,7 @@ static double save_seconds(const Options *o) { return 60 * opt_real(o, OPT_SAVE_
 
 /* A lengthened run keeps the warm-up it had, also where that was a share of its steps. */
 static void fill_schedule(const Session *s, RunOptions *ro) {
-    const Options *o = s->o;
+    const Options *o = s->base.o;
     Schedule *sch = &ro->schedule;
     *sch = (Schedule){.lr = opt_real(o, OPT_LR), .min_lr = opt_real(o, OPT_MIN_LR),
                       .warmup_steps = opt_int(o, OPT_WARMUP_STEPS), .decay_steps = opt_int(o, OPT_DECAY_STEPS),
@@ -155,20 +140,17 @@ static void fill_schedule(const Session *s, RunOptions *ro) {
     if (!sch->warmup_steps && s->folder.saved.warmup_steps >= 0) sch->warmup_steps = s->folder.saved.warmup_steps;
     else if (!sch->warmup_steps)
         sch->warmup_steps = (int64_t)ceil(opt_real(o, OPT_WARMUP_RATIO) * (double)sch->total_steps - 1e-9);
-    for (int i = 0; i < SCHEDULE_KINDS; i++)
-        if (opt_is(o, OPT_SCHEDULE, schedule_names[i])) sch->kind = (ScheduleKind)i;
-    for (int i = 0; i < DECAY_SHAPES; i++)
-        if (opt_is(o, OPT_DECAY_SHAPE, decay_names[i])) sch->decay = (DecayShape)i;
+    sch->kind = (ScheduleKind)opt_which(o, OPT_SCHEDULE, schedule_names, SCHEDULE_KINDS);
+    sch->decay = (DecayShape)opt_which(o, OPT_DECAY_SHAPE, decay_names, DECAY_SHAPES);
 }
 
 /* What is done about updates that are far from the others; a task's loss need not be one that falls. */
 static void fill_spikes(const Session *s, RunOptions *ro) {
     static const char *const actions[] = {"ignore", "warn", "skip", "stop"}; /* SpikeAction */
-    const Options *o = s->o;
+    const Options *o = s->base.o;
     if (s->task) return;
     ro->spike = (SpikeRule){.factor = opt_real(o, OPT_SPIKE_FACTOR), .window = opt_int(o, OPT_SPIKE_WINDOW)};
-    for (int i = 0; i < COUNT_OF(actions); i++)
-        if (opt_is(o, OPT_ON_SPIKE, actions[i])) ro->spike.on = (SpikeAction)i;
+    ro->spike.on = (SpikeAction)opt_which(o, OPT_ON_SPIKE, actions, COUNT_OF(actions));
     ro->skip_nonfinite = opt_is(o, OPT_ON_NONFINITE, "skip");
     ro->skip_limit = opt_int(o, OPT_SKIP_LIMIT);
 }
@@ -180,54 +162,49 @@ static void fill_length(Session *s, RunOptions *ro) {
     if (s->task) {
         ro->total_steps = s->task->updates(s, &per_epoch, &of);
     } else {
-        per_epoch = run_steps_per_epoch(s->data, s->global_batch);
-        ro->total_steps = setup_updates(s->o, s->data, s->global_batch);
-        snprintf(rows, sizeof rows, "%s %s", units_count(s->global_batch).s,
-                 dataset_is_packed(s->data) && !dataset_packs_updates(s->data) ? "rows" : "samples");
+        per_epoch = run_steps_per_epoch(s->base.data, s->base.global_batch);
+        ro->total_steps = setup_updates(s->base.o, s->base.data, s->base.global_batch);
+        snprintf(rows, sizeof rows, "%s %s", units_count(s->base.global_batch).s,
+                 dataset_is_packed(s->base.data) && !dataset_packs_updates(s->base.data) ? "rows" : "samples");
     }
     log_line("%s updates of %s: %s an epoch; predicted %s", units_count(ro->total_steps).s, of,
              units_count(per_epoch).s,
-             units_seconds(job_update_seconds(&s->job, ro->total_steps) * (double)ro->total_steps).s);
+             units_seconds(job_update_seconds(&s->base.job, ro->total_steps) * (double)ro->total_steps).s);
 }
 
 static void fill_run_options(Session *s, RunOptions *ro) {
-    const Options *o = s->o;
-    *ro = (RunOptions){.folder = &s->folder,
-                       .out = opt_text(o, OPT_OUT),
-                       .spare_dir = opt_text(o, OPT_SPARE_DIR),
-                       .base_name = opt_text(o, OPT_MODEL),
-                       .clip = opt_real(o, OPT_CLIP),
-                       .epochs = opt_real(o, OPT_EPOCHS),
-                       .global_batch = s->global_batch,
-                       .log_steps = opt_int(o, OPT_LOG_STEPS),
-                       .eval_steps = opt_int(o, OPT_EVAL_STEPS),
-                       .eval_batches = opt_int(o, OPT_EVAL_BATCHES),
-                       .save_steps = opt_int(o, OPT_SAVE_STEPS),
-                       .save_seconds = save_seconds(o),
-                       .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT),
-                       .save = opt_flag(o, OPT_SAVE),
-                       .save_best = !opt_is(o, OPT_SAVE_BEST, "none"),
-                       .dry_run = opt_flag(o, OPT_DRY_RUN),
-                       .profile = opt_flag(o, OPT_PROFILE),
-                       .growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM)};
+    const Options *o = s->base.o;
+    bool asynchronous = s->base.backend->asynchronous;
+    *ro = setup_job_options(&s->base);
+    ro->folder = &s->folder;
+    ro->out = opt_text(o, OPT_OUT);
+    ro->spare_dir = opt_text(o, OPT_SPARE_DIR);
+    ro->clip = opt_real(o, OPT_CLIP);
+    ro->epochs = opt_real(o, OPT_EPOCHS);
+    ro->log_steps = opt_int(o, OPT_LOG_STEPS);
+    ro->eval_steps = opt_int(o, OPT_EVAL_STEPS);
+    ro->eval_batches = opt_int(o, OPT_EVAL_BATCHES);
+    ro->save_steps = opt_int(o, OPT_SAVE_STEPS);
+    ro->save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT);
+    ro->save = opt_flag(o, OPT_SAVE);
+    ro->save_seconds = ro->save ? save_seconds(o) : 0;
+    ro->save_best = !opt_is(o, OPT_SAVE_BEST, "none");
+    ro->dry_run = opt_flag(o, OPT_DRY_RUN);
+    ro->profile = opt_flag(o, OPT_PROFILE);
+    ro->growth_alarm_bytes = opt_bytes(o, OPT_GROWTH_ALARM);
     ro->data_workers = s->data_workers;
     ro->trim_every = opt_int(o, OPT_TRIM_EVERY);
     ro->nvml = getenv("SNUG_NVML");
     ro->cleanup_delay_seconds = opt_real(o, OPT_CLEANUP_DELAY);
-    ro->ahead = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && s->backend->asynchronous);
-    ro->warm = ro->ahead;
-    ro->ahead &= !s->spec.update_in_backward; /* the next passes would change the weights */
-    if (!ro->save) ro->save_seconds = 0;
-    if (opt_given(o, OPT_ADAPTER)) ro->adapter_folder = opt_text(o, OPT_ADAPTER);
-    ro->model_folder = s->model.has_folder && !s->spec.m.random_init ? s->model.folder : NULL;
-    ro->side_folder = setup_words_folder(s->words_folder, o, &s->model);
+    ro->warm = opt_is(o, OPT_AHEAD, "on") || (opt_is(o, OPT_AHEAD, "auto") && asynchronous);
+    ro->ahead = ro->warm && !s->base.spec.update_in_backward; /* the next passes would change the weights */
     fill_length(s, ro);
     fill_schedule(s, ro);
     fill_spikes(s, ro);
     if (s->best.judge.n) ro->judge = &s->best.judge.judge;
     if (s->task) { /* the next answers want the weights of this update */
         ro->source = &s->source;
-        ro->warm = s->backend->asynchronous;
+        ro->warm = asynchronous;
         ro->ahead = false;
         ro->global_batch = 1;
     }
@@ -237,11 +214,12 @@ static void fill_run_options(Session *s, RunOptions *ro) {
 static void fill_texts(Session *s, RunOptions *ro) {
     str_clear(&s->config_yaml);
     str_clear(&s->plan_json);
-    options_write_yaml(&s->config_yaml, s->o);
-    json_t *root = show_plan_json(&s->job, &s->host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
+    options_write_yaml(&s->config_yaml, s->base.o);
+    json_t *root = show_plan_json(&s->base.job, &s->base.host, s->budget_bytes == INT64_MAX ? 0 : s->budget_bytes);
     json_object_set_new(root, "saving", run_saving_json(&s->saving, ro));
-    json_object_set_new(root, "memory_over_step", plan_timeline_json(&s->ring));
-    if (opt_given(s->o, OPT_RUN_NAME)) json_object_set_new(root, "run_name", json_string(opt_text(s->o, OPT_RUN_NAME)));
+    json_object_set_new(root, "memory_over_step", plan_timeline_json(&s->base.ring));
+    const char *name = opt_text(s->base.o, OPT_RUN_NAME);
+    if (name) json_object_set_new(root, "run_name", json_string(name));
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     str_addf(&s->plan_json, "%s\n", dump);
     mem_free(dump);
@@ -253,17 +231,16 @@ static void fill_texts(Session *s, RunOptions *ro) {
 static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
     int64_t resumed = s->folder.saved.global_step;
     history_close(&s->history);
-    if (!setup_history(&s->history, s->o, &s->model, s->data, &s->spec, &s->machine, s->global_batch, resumed, e))
+    if (!setup_history(&s->history, &s->base, resumed, e))
         return false;
     ro->history = s->history.open ? &s->history : NULL;
-    ro->log_updates = setup_history_updates(&ro->update_format, s->o);
-    if (!run_plan_step_log(&s->step_log, &s->job, ro, e) ||
+    ro->log_updates = setup_history_updates(&ro->update_format, s->base.o);
+    if (!run_plan_step_log(&s->step_log, &s->base.job, ro, e) ||
         !run_check_step_log_room(&s->step_log, &s->saving, ro, e))
         return false;
     Str text = {0};
-    if (ro->history) run_step_log_text(&text, &s->step_log, &s->job, ro);
-    if (text.len) log_line("%s", str_text(&text));
-    str_free(&text);
+    if (ro->history) run_step_log_text(&text, &s->step_log, &s->base.job, ro);
+    log_str(&text);
     return true;
 }
 
@@ -271,25 +248,25 @@ static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
 static bool prepare(Session *s, RunOptions *ro, Err *e) {
     fill_run_options(s, ro);
     fill_settings(s, ro);
-    if (!parse_loss_scale(ro, s->o, e) || !run_agree(&s->folder, ro, s->data, e)) return false;
+    if (!parse_loss_scale(ro, s->base.o, e) || !run_agree(&s->folder, ro, s->base.data, e)) return false;
     RuleFacts facts = {.total_steps = ro->total_steps, .warmup_steps = ro->schedule.warmup_steps,
-                       .on_cpu = s->machine.kind == MACHINE_CPU};
+                       .on_cpu = s->base.machine.kind == MACHINE_CPU};
     if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
     run_say_length(&s->folder, ro);
-    if (!run_plan_saving(&s->saving, &s->job, ro, e) ||
-        !run_check_room(&s->saving, &s->job, ro, opt_text(s->o, OPT_OFFLOAD_DIR), e) || !prepare_step_log(s, ro, e))
+    if (!run_plan_saving(&s->saving, &s->base.job, ro, e) ||
+        !run_check_room(&s->saving, &s->base.job, ro, opt_text(s->base.o, OPT_OFFLOAD_DIR), e) ||
+        !prepare_step_log(s, ro, e))
         return false;
     Str text = {0};
     run_saving_text(&text, &s->saving, ro);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
     fill_texts(s, ro);
     return true;
 }
 
 /* The last line of standard output. */
 static void print_result(const Session *session, const RunResult *r, const Peak *peak) {
-    const Job *j = &session->job;
+    const Job *j = &session->base.job;
     json_t *o = json_object();
     Str plan = {0};
     json_set_count(o, "steps", r->steps);
@@ -311,10 +288,10 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     json_set_number(o, "cpu_utilization", r->samples.cpu_share);
     if (r->samples.looks) json_set_number(o, "gpu_utilization", r->samples.gpu_busy);
     if (r->samples.looks) json_set_number(o, "gpu_power_w", r->samples.watts);
-    double tokens = (double)(session->global_batch * j->spec.seq);
-    if (session->data) tokens *= dataset_report(session->data)->fill;
+    double tokens = (double)(session->base.global_batch * j->spec.seq);
+    if (session->base.data) tokens *= dataset_report(session->base.data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
-    json_set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j, session->run.o.total_steps));
+    json_set_number(o, "predicted_tokens_per_s", tokens / job_update_seconds(j, session->base.run.o.total_steps));
     technique_layout_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);
@@ -331,14 +308,14 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
         json_set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
         json_set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
         json_set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
-        json_set_number(o, "step_log_seconds", session->run.log.seconds);
+        json_set_number(o, "step_log_seconds", session->base.run.log.seconds);
         if (session->step_log.update_bytes) json_set_count(o, "step_log_update_bytes", session->step_log.update_bytes);
-        if (session->step_log.update_bytes) json_set_number(o, "step_log_update_error", session->run.update_error);
+        if (session->step_log.update_bytes) json_set_number(o, "step_log_update_error", session->base.run.update_error);
     }
     json_set_hex(o, "checksum", r->checksum);
     json_set_count(o, "stopped_by", r->stopped_by);
     json_object_set_new(o, "finished_before", json_boolean(r->finished));
-    const char *name = opt_text(session->o, OPT_RUN_NAME);
+    const char *name = opt_text(session->base.o, OPT_RUN_NAME);
     if (name) json_object_set_new(o, "run_name", json_string(name));
     json_object_set_new(o, "result", json_string(r->result));
     if (session->task) session->task->result(session, o);
@@ -359,22 +336,22 @@ static void report_stopped(int64_t steps) {
 
 static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     Str text = {0};
-    show_plan(&text, &s->job, s->budget_bytes, &(Measured){r->measured_bytes, peak->budget_bytes, peak->bytes});
+    show_plan(&text, &s->base.job, s->budget_bytes, &(Measured){r->measured_bytes, peak->budget_bytes, peak->bytes});
     log_line("\n%s", str_text(&text));
     str_free(&text);
     if (r->finished)
         log_line("this run is finished: %lld of %lld steps, loss %.4f; lengthen it with --resume --steps N (or "
                  "--epochs)",
-                 (long long)r->steps, (long long)s->run.o.total_steps, r->loss);
+                 (long long)r->steps, (long long)s->base.run.o.total_steps, r->loss);
     else if (r->stopped_by && !r->steps)
         log_line("stopped by signal %d before the first step was done: there is nothing to go on from", r->stopped_by);
     else if (r->stopped_by)
         log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
-    else if (s->run.o.dry_run) log_line("dry run: everything but the steps was done");
+    else if (s->base.run.o.dry_run) log_line("dry run: everything but the steps was done");
     else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
     if (r->skipped_steps)
         log_line("%lld of them were skipped (%s)", (long long)r->skipped_steps,
-                 s->job.unscale ? "--loss-scale" : "--on-spike, --on-nonfinite");
+                 s->base.job.unscale ? "--loss-scale" : "--on-spike, --on-nonfinite");
 }
 
 /* Beside the arena, what the device was seen to take: complete before the first step. */
@@ -393,15 +370,13 @@ static bool open_run(Session *s, Err *e) {
     for (;;) {
         if (!prepare(s, &ro, e) || (s->task && !s->task->start(s, e))) return false;
         if (!ro.dry_run) {
-            jobs_announce(&s->status, s->o, &s->ring, "", ro.total_steps);
+            jobs_announce(&s->status, s->base.o, &s->base.ring, "", ro.total_steps);
             ro.status = &s->status;
         }
-        s->running = true;
-        if (run_open(&s->run, &s->job, s->backend, s->data, s->held_out, &ro, e)) return true;
-        if (!s->ring.x.refused_bytes) return false;
-        Shortage what = setup_shortage(&s->job, &s->ring.x, s->backend);
-        run_close(&s->run);
-        s->running = false;
+        if (run_open(&s->base.run, &s->base.job, s->base.backend, s->base.data, s->base.held_out, &ro, e)) return true;
+        if (!s->base.ring.x.refused_bytes) return false;
+        Shortage what = setup_shortage(&s->base, &s->base.ring.x);
+        run_close(&s->base.run);
         if (!replan(s, what, e)) return false;
     }
 }
@@ -409,40 +384,35 @@ static bool open_run(Session *s, Err *e) {
 static bool train(Session *s, Err *e) {
     RunResult *result = &s->result;
     if (!open_run(s, e)) return false;
-    say_measured_lines(&s->job);
-    if (!run_train(&s->run, result, e)) return false;
-    s->predicted_seconds = ring_round_seconds(&s->ring, &s->machine);
-    Peak peak = peak_of_job(&s->machine, ring_process_bytes(&s->ring), ring_host_bytes(&s->ring),
+    say_measured_lines(&s->base.job);
+    if (!run_train(&s->base.run, result, e)) return false;
+    s->predicted_seconds = ring_round_seconds(&s->base.ring, &s->base.machine);
+    Peak peak = peak_of_job(&s->base.machine, ring_process_bytes(&s->base.ring), ring_host_bytes(&s->base.ring),
                             result->process_measured_bytes);
     say_result(s, result, &peak);
     print_result(s, result, &peak);
-    return setup_keep_choices(s->backend, &s->machine, s->o, e) && peak_settle(&peak, s->o, e);
+    return setup_keep_choices(s->base.backend, &s->base.machine, s->base.o, e) && peak_settle(&peak, s->base.o, e);
 }
 
 static void close_session(Session *s) {
     status_end(&s->status);
     if (s->task) s->task->close(s);
     graph_judge_close(&s->best.judge);
-    if (s->running) run_close(&s->run);
+    run_close(&s->base.run);
     history_close(&s->history);
     run_folder_close(&s->folder);
     if (s->settings) json_decref(s->settings);
     str_free(&s->config_yaml);
     str_free(&s->plan_json);
-    if (s->planned) ring_close(&s->ring);
-    if (s->backend) s->backend->close(s->backend);
-    if (s->held_out) dataset_close(s->held_out);
-    if (s->data) dataset_close(s->data);
-    update_rows_free(&s->rows);
-    setup_words_free(&s->words);
+    setup_job_close(&s->base);
 }
 
 /* No --out: runs/NAME, after --run-name or the model. What stands there already is refused or gone on with as anywhere
  * else. */
 static void settle_out(Session *s) {
-    if (opt_given(s->o, OPT_OUT)) return;
-    bool named = opt_given(s->o, OPT_RUN_NAME);
-    const char *name = opt_text(s->o, named ? OPT_RUN_NAME : OPT_MODEL);
+    if (opt_given(s->base.o, OPT_OUT)) return;
+    bool named = opt_given(s->base.o, OPT_RUN_NAME);
+    const char *name = opt_text(s->base.o, named ? OPT_RUN_NAME : OPT_MODEL);
     int end = (int)strlen(name);
     while (end > 1 && name[end - 1] == '/') end--;
     int begin = end;
@@ -470,7 +440,7 @@ static bool spare_inputs(const Options *o, Err *e) {
 }
 
 static bool look_at_folder(Session *s, Err *e) {
-    const Options *o = s->o;
+    const Options *o = s->base.o;
     RunFolderAsk ask = {.path = opt_text(o, OPT_OUT),
                         .resume = opt_given(o, OPT_RESUME) ? opt_text(o, OPT_RESUME) : NULL,
                         .overwrite = opt_flag(o, OPT_OVERWRITE), .save_seconds = save_seconds(o),
@@ -492,21 +462,19 @@ bool session_run(const Options *o, const SessionTask *task, Err *e) {
     Session *s = MEM_NEW(Session, 1);
     s->task = task;
     s->found = *o; /* its texts stay the caller's */
-    s->o = &s->found;
+    s->base.o = &s->found;
     Str text = {0};
     log_keep();
     options_print(&text, o, false);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
     settle_out(s);
-    bool ok = look_at_folder(s, e) && setup_model(&s->model, o, e) &&
-              setup_spec(&s->spec, &s->global_batch, o, &s->model.config, true, e);
-    RuleFacts facts = {.model = &s->model.config,
-                       .adapter_rank = opt_given(o, OPT_ADAPTER) ? s->spec.m.adapter.rank : 0};
-    ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e);
-    if (ok && !s->spec.m.random_init) ok = setup_need_weights(&s->model, o, e);
-    ok = ok && setup_backend(&s->backend, &s->machine, s->o, e) && setup_fall_back(&s->spec, s->o, &s->machine, e) &&
-         setup_limits(&s->limits, s->o, &s->machine, e) && open_data(s, e) && plan(s, e) && train(s, e);
+    JobSetup *b = &s->base;
+    bool ok = look_at_folder(s, e) && setup_job_model(b, &s->found, true, e);
+    RuleFacts facts = {.model = &b->model.config,
+                       .adapter_rank = opt_given(o, OPT_ADAPTER) ? b->spec.m.adapter.rank : 0};
+    ok = ok && rules_check(&s->found, RULE_MODEL, &facts, e) &&
+         (b->spec.m.random_init || setup_need_weights(&b->model, o, e)) && setup_job_machine(b, e) &&
+         open_data(s, e) && plan(s, e) && train(s, e);
     int64_t resumed = s->folder.saved.global_step;
     close_session(s);
     if (ok) say_advice(s);

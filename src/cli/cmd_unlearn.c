@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -34,12 +35,6 @@ typedef struct Removal {
     double began;
 } Removal;
 
-static void set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
-
-static void set_number(json_t *to, const char *name, double v) {
-    json_object_set_new(to, name, isfinite(v) ? json_real(v) : json_null());
-}
-
 /* What a result is written with: files beside its weights, and the method's last line, of which a copy stands there as
  * EFFICIENCY.json for `unlearn-eval`. */
 typedef struct Finished {
@@ -62,15 +57,12 @@ static json_t *parts_json(const Finished *f) {
 static void measure(void *user, Str *out) {
     Finished *f = user;
     UnlearnRun *r = f->r;
-    ring_measure(&r->ring);
-    f->peak = peak_of_job(&r->machine, ring_process_bytes(&r->ring), ring_host_bytes(&r->ring), r->ring.peak_bytes);
-    set_number(f->line, "seconds", sensors_seconds() - f->began);
+    Ring *ring = &r->base.ring;
+    ring_measure(ring);
+    f->peak = peak_of_job(&r->base.machine, ring_process_bytes(ring), ring_host_bytes(ring), ring->peak_bytes);
+    json_set_number(f->line, "seconds", sensors_seconds() - f->began);
     if (r->replaying) json_object_set_new(f->line, "seconds_by_part", parts_json(f));
-    set_count(f->line, "planned_bytes", r->ring.placement.arena_bytes[POOL_DEVICE]);
-    set_count(f->line, "measured_bytes", r->ring.x.pool_bytes[POOL_DEVICE]);
-    set_count(f->line, "process_planned_bytes", ring_process_bytes(&r->ring));
-    set_count(f->line, "process_measured_bytes", f->peak.budget_bytes);
-    peak_json(f->line, &f->peak);
+    peak_add_ring(f->line, ring, &f->peak);
     json_object_set_new(f->line, "result", json_string(f->path));
     char *text = json_dumps(f->line, JSON_INDENT(2));
     str_add(out, text ? text : "{}");
@@ -95,10 +87,8 @@ static bool finish(Finished *f, Err *e) {
     return peak_settle(&f->peak, f->r->o, e);
 }
 
-static json_t *checksum_json(UnlearnRun *r) {
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, weights_checksum(&r->ring.x, job_trained_role(&r->job)));
-    return json_string(text);
+static void set_checksum(json_t *to, UnlearnRun *r) {
+    json_set_hex(to, "checksum", weights_checksum(&r->base.ring.x, job_trained_role(&r->base.job)));
 }
 
 /* ---- replay ---- */
@@ -109,8 +99,9 @@ static bool replay(Removal *m, Err *e) {
     int64_t end = r->history.n_steps, at = opt_given(r->o, OPT_AT) ? opt_int(r->o, OPT_AT) : end;
     if (at > end) return fail(e, ERR_USAGE, "--at %" PRId64 ": the run has %" PRId64 " updates", at, end);
     if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e)) return false;
-    json_t *line = json_pack("{s:s, s:I, s:I, s:o}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
-                             (json_int_t)r->replay.passes, "checksum", checksum_json(r));
+    json_t *line = json_pack("{s:s, s:I, s:I}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
+                             (json_int_t)r->replay.passes);
+    set_checksum(line, r);
     if (!write_result(&f, r, m->began, line, NULL, 0, e)) return false;
     log_line("the weights after %s updates: %s", units_count(at).s, f.path);
     return finish(&f, e);
@@ -150,16 +141,14 @@ static bool read_how(Removal *m, const Options *o, Err *e) {
                             .damping = opt_real(o, OPT_DAMPING),
                             .guard = opt_flag(o, OPT_NORM_GUARD),
                             .difference = opt_real(o, OPT_DIFFERENCE)};
-    for (int i = 0; i < HESSIAN_KINDS; i++)
-        if (opt_is(o, OPT_HESSIAN, hessian_names[i])) p->hessian = (HessianKind)i;
+    p->hessian = (HessianKind)opt_which(o, OPT_HESSIAN, hessian_names, HESSIAN_KINDS);
     *n = (NoiseOptions){.epsilon = opt_real(o, OPT_EPSILON),
                         .delta = opt_real(o, OPT_DELTA),
                         .bound = opt_real(o, OPT_BOUND),
                         .beta = opt_real(o, OPT_NOISE_BETA),
                         .rank = (int)opt_int(o, OPT_PROJECTOR_RANK),
                         .projector_key = 42};
-    for (int i = 0; i < NOISE_KINDS; i++)
-        if (opt_is(o, OPT_NOISE, noise_names[i])) n->kind = (NoiseKind)i;
+    n->kind = (NoiseKind)opt_which(o, OPT_NOISE, noise_names, NOISE_KINDS);
     m->how.each_step = opt_is(o, OPT_PASS_MODE, "each");
     bool measures = n->epsilon > 0 || m->how.window_share > 0 || opt_given(o, OPT_GAMMA_ITERATIONS);
     m->how.gamma_iterations = measures ? (int)opt_int(o, OPT_GAMMA_ITERATIONS) : 0;
@@ -170,19 +159,19 @@ static bool read_how(Removal *m, const Options *o, Err *e) {
 static bool settle_mode(Removal *m, Err *e) {
     const Options *o = m->run.o;
     PropagateOptions *p = &m->how.propagate;
-    bool adaptive = m->run.spec.optimizer != OPTIMIZER_SGD, steps = opt_is(o, OPT_REMOVE, "steps");
+    bool adaptive = m->run.base.spec.optimizer != OPTIMIZER_SGD, steps = opt_is(o, OPT_REMOVE, "steps");
     if (opt_is(o, OPT_REMOVE, "samples") && adaptive)
         return fail(
             e, ERR_USAGE,
             "--remove samples: what one sample did to an update of AdamW is not a sum over samples; give --remove "
             "steps, or train with --optimizer sgd");
     p->mode = steps || adaptive ? PROPAGATE_STEPS : PROPAGATE_SAMPLES;
-    if (p->hessian == HESSIAN_EXACT && m->run.spec.weights != FMT_F32)
+    if (p->hessian == HESSIAN_EXACT && m->run.base.spec.weights != FMT_F32)
         return fail(
             e, ERR_USAGE,
             "--hessian exact: is made of differences, which %s weights are too coarse for; train with --precision "
             "fp32, or give --hessian fisher",
-            format_name(m->run.spec.weights));
+            format_name(m->run.base.spec.weights));
     return true;
 }
 
@@ -201,12 +190,12 @@ static bool read_requests(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     const char *const *list;
     int n = opt_list(r->o, OPT_FORGET, &list);
-    int64_t rows = dataset_rows(r->data);
+    int64_t rows = dataset_rows(r->base.data);
     if (!n)
         return fail(e, ERR_USAGE,
                     "--forget: which samples? Give a file of their numbers, or forget01, forget05, forget10");
     if (n > MOST_REQUESTS) return fail(e, ERR_USAGE, "--forget: %d requests, at most %d at a time", n, MOST_REQUESTS);
-    if (!check_numbering(r->data, e)) return false;
+    if (!check_numbering(r->base.data, e)) return false;
     m->removed = MEM_NEW(bool, rows);
     m->first = r->history.n_steps;
     for (int i = 0; i < n; i++) {
@@ -254,9 +243,9 @@ static bool retrain_only(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Finished f;
     if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
-    json_t *line = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from",
-                             (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes, "checksum",
-                             checksum_json(r));
+    json_t *line = json_pack("{s:s, s:i, s:I, s:I}", "method", "retrain", "requests", m->n_requests, "from",
+                             (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes);
+    set_checksum(line, r);
     if (!write_result(&f, r, m->began, line, NULL, 0, e)) return false;
     log_line("retrained from update %s on without what is to be forgotten: %s", units_count(m->first).s, f.path);
     return finish(&f, e);
@@ -274,13 +263,13 @@ static bool vector_bytes(void *user, const UnlearnRun *r, int64_t *bytes, Err *e
     Removal *m = user;
     const char *const *list;
     int requests = opt_list(r->o, OPT_FORGET, &list);
-    double momentum = r->spec.optimizer == OPTIMIZER_SGD ? r->spec.update.beta1 : 0;
+    double momentum = r->base.spec.optimizer == OPTIMIZER_SGD ? r->base.spec.update.beta1 : 0;
     bool oracle = opt_flag(r->o, OPT_ORACLE);
     if (!settle_mode(m, e)) return false;
     int vectors = clean_vectors(&m->how, momentum, requests);
     vectors += carries_apart(m) && !clean_carries_apart(&m->how, requests);
     vectors += oracle || clean_looks_at_theta(&m->how, momentum);
-    *bytes = vectors * replay_theta_bytes(&r->job) + replay_copy_bytes(&r->job);
+    *bytes = vectors * replay_theta_bytes(&r->base.job) + replay_copy_bytes(&r->base.job);
     return true;
 }
 
@@ -305,7 +294,7 @@ static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
 
 static bool apply(Removal *m, const Walk *w, Err *e) {
     Replay *r = &m->run.replay;
-    Exec *x = &m->run.ring.x;
+    Exec *x = &m->run.base.ring.x;
     bool oracle = opt_flag(m->run.o, OPT_ORACLE);
     m->oracle_error = m->random_error = NAN;
     if (oracle && !retrain(m, e)) return false;
@@ -345,20 +334,20 @@ static json_t *clean_json(const Removal *m) {
                   "steps_touched", (json_int_t)all.steps_touched, "K_used", (json_int_t)all.window_used, "hvp_calls",
                   (json_int_t)all.hvp_calls, "guarded", (json_int_t)all.guarded, "certified", !why_not);
     json_object_set_new(o, "why_not", why_not ? json_string(why_not) : json_null());
-    set_number(o, "correction_norm", m->correction_norm);
-    set_number(o, "applied_norm", m->applied_norm);
-    set_number(o, "noise_norm", m->noise_norm);
-    set_number(o, "gamma", gamma);
-    set_number(o, "truncation_bound", truncation);
-    set_number(
+    json_set_number(o, "correction_norm", m->correction_norm);
+    json_set_number(o, "applied_norm", m->applied_norm);
+    json_set_number(o, "noise_norm", m->noise_norm);
+    json_set_number(o, "gamma", gamma);
+    json_set_number(o, "truncation_bound", truncation);
+    json_set_number(
         o, "epsilon_total",
         m->how.noise.epsilon > 0 ? certificate_compose(epsilon, m->n_requests, m->how.noise.delta) : (double)NAN);
-    set_number(o, "delta_total", m->how.noise.epsilon > 0 ? delta : (double)NAN);
-    set_number(o, "oracle_error", m->oracle_error);
-    set_number(o, "random_error", m->random_error);
-    set_count(o, "passes", m->run.replay.passes);
-    set_count(o, "updates_read", m->run.replay.updates_read);
-    set_number(o, "request_seconds", seconds);
+    json_set_number(o, "delta_total", m->how.noise.epsilon > 0 ? delta : (double)NAN);
+    json_set_number(o, "oracle_error", m->oracle_error);
+    json_set_number(o, "random_error", m->random_error);
+    json_set_count(o, "passes", m->run.replay.passes);
+    json_set_count(o, "updates_read", m->run.replay.updates_read);
+    json_set_number(o, "request_seconds", seconds);
     return o;
 }
 
@@ -372,7 +361,7 @@ static bool lmcleaner(Removal *m, Err *e) {
         !propagate_requests(m, &w, e) || !apply(m, &w, e))
         return false;
     for (int i = 0; i < m->n_requests; i++) clean_record(&audit, &chain, &m->request[i], &m->how, r->history.n_steps);
-    clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->data));
+    clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->base.data));
     const UnlearnText texts[] = {{"audit.jsonl", &audit}, {"requeue.json", &requeue}};
     bool ok = write_result(&f, r, m->began, clean_json(m), texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, e);
     str_free(&audit);
@@ -386,9 +375,7 @@ static bool lmcleaner(Removal *m, Err *e) {
 /* ---- losses ---- */
 
 static LossSpec read_loss(const Options *o) {
-    int kind = 0;
-    while (kind < LOSS_KINDS - 1 && !opt_is(o, OPT_METHOD, loss_names[kind])) kind++;
-    LossSpec s = loss_defaults((LossKind)kind);
+    LossSpec s = loss_defaults((LossKind)opt_which(o, OPT_METHOD, loss_names, LOSS_KINDS));
     if (opt_given(o, OPT_LOSS_GAMMA)) s.gamma = opt_real(o, OPT_LOSS_GAMMA);
     if (opt_given(o, OPT_LOSS_ALPHA)) s.alpha = opt_real(o, OPT_LOSS_ALPHA);
     if (opt_given(o, OPT_LOSS_BETA)) s.beta = opt_real(o, OPT_LOSS_BETA);
@@ -406,8 +393,8 @@ static bool read_set(Removal *m, const LossSpec *loss, ForgetSet *f, Err *e) {
     if (n != 1)
         return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set",
                     n ? "is given several times" : "which samples?");
-    int64_t rows = dataset_rows(r->data);
-    if (!check_numbering(r->data, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
+    int64_t rows = dataset_rows(r->base.data);
+    if (!check_numbering(r->base.data, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
     return f->n < rows || !loss_has_retain(loss) ||
            fail(e, ERR_FAIL,
                 "--forget %s: names all samples, and nothing is left for the retain term; give --retain-alpha 0",
@@ -421,7 +408,7 @@ static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
                     "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every "
                     "sample to forget");
     r->given.value[OPT_REFUSALS] = r->o->value[OPT_REFUSALS];
-    if (!setup_data(d, &r->given, &r->words, &r->model, OPT_REFUSALS, 0, e)) return false;
+    if (!setup_data(d, &r->given, &r->base.words, &r->base.model, OPT_REFUSALS, 0, e)) return false;
     return dataset_rows(*d) == f->n ||
            fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
                 dataset_rows(*d), f->n);
@@ -431,7 +418,7 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     UnlearnRun *r = &m->run;
     BaselineReport report;
     Finished done;
-    Baseline b = {.run = &r->run,
+    Baseline b = {.run = &r->base.run,
                   .loss = *loss,
                   .forget = f,
                   .refusals = refusals,
@@ -444,12 +431,12 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
         json_pack("{s:s, s:i, s:I, s:I, s:I, s:I}", "method", loss_names[loss->kind], "requests", 1, "samples",
                   (json_int_t)f->n, "updates", (json_int_t)report.updates, "forward_passes",
                   (json_int_t)report.forward_passes, "backward_passes", (json_int_t)report.backward_passes);
-    set_number(result, "first_loss", report.first_loss);
-    set_number(result, "loss", report.loss);
-    set_number(result, "forget_nll_before", report.forget_nll_before);
-    set_number(result, "forget_nll_after", report.forget_nll_after);
-    set_number(result, "unlearning_seconds", report.seconds);
-    json_object_set_new(result, "checksum", checksum_json(r));
+    json_set_number(result, "first_loss", report.first_loss);
+    json_set_number(result, "loss", report.loss);
+    json_set_number(result, "forget_nll_before", report.forget_nll_before);
+    json_set_number(result, "forget_nll_after", report.forget_nll_after);
+    json_set_number(result, "unlearning_seconds", report.seconds);
+    set_checksum(result, r);
     if (!write_result(&done, r, m->began, result, NULL, 0, e)) return false;
     log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
              units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, done.path);

@@ -27,8 +27,7 @@ typedef struct Evaluation {
     double *gradient_norm[2];              /* own; NULL: not asked for */
     json_t *retain_logs;                   /* owns */
     char **generated[EVAL_SETS];           /* own */
-    int64_t planned_bytes, measured_bytes; /* of the largest arena */
-    int64_t process_planned_bytes;         /* of the largest process */
+    RingMost most;
     double began;
 } Evaluation;
 
@@ -36,38 +35,21 @@ typedef struct Evaluation {
 
 typedef struct Scoring {
     SubCommand part;
-    ModelFiles model;
-    Words words;
-    Backend *backend;
-    Machine machine;
-    FitLimits limits;
-    JobSpec spec;
-    HostBytes host;
-    Dataset *data;
-    Job job;
-    Ring ring;
-    Run run;
+    JobSetup base;
     JobStatus status;
     bool gradients; /* a training job, for the gradients of samples; else one that scores answers */
-    bool planned, running;
 } Scoring;
 
 /* The rows go through the same door as training data: a file, which has no name and is gone when it is closed. */
-static bool open_rows(Scoring *s, const Evaluation *v, int fd, Err *e) {
+static bool open_rows(JobSetup *s, const Evaluation *v, int fd, Err *e) {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    DataOptions d = {.tokenizer = s->words.tokenizer,
-                     .chat = s->words.chat,
-                     .seq = opt_int(v->o, OPT_SEQ),
-                     .vocab = s->model.config.vocab,
-                     .eos_id = s->model.config.eos_id,
-                     .pack = PACK_OFF};
     if (!s->words.tokenizer)
         return fail(e, ERR_FAIL, "--model %s: has no tokenizer, and questions are texts. Give --tokenizer DIR",
                     s->model.folder);
-    int32_t bos = tokenizer_bos(s->words.tokenizer), eos = tokenizer_eos(s->words.tokenizer);
-    if (eos >= 0) d.eos_id = eos, d.eos_text = tokenizer_piece(s->words.tokenizer, eos);
-    if (bos >= 0) d.bos_text = tokenizer_piece(s->words.tokenizer, bos);
+    DataOptions d = setup_data_words(&s->words, &s->model);
+    d.seq = opt_int(v->o, OPT_SEQ);
+    d.pack = PACK_OFF;
     if (opt_is(v->o, OPT_TEMPLATE, "none")) d.template_mode = TEMPLATE_NONE;
     for (int turn = 0; turn < 2; turn++) { /* again, with rows no longer than they need be */
         if (s->data) dataset_close(s->data);
@@ -84,49 +66,39 @@ static bool write_rows(int *fd, const Evaluation *v, Err *e) {
     return file_open_hidden(".", fd, e) && file_pwrite(*fd, v->rows.data, v->rows.len, 0, "answers to be scored", e);
 }
 
-static bool plan_scoring(Scoring *s, const Evaluation *v, Err *e) {
-    s->spec.task = s->gradients ? NULL : &task_logits;
+static bool plan_scoring(JobSetup *s, const Evaluation *v, bool gradients, Err *e) {
+    s->spec.task = gradients ? NULL : &task_logits;
     s->spec.seq = dataset_seq(s->data);
-    s->host = (HostBytes){
-        .data = dataset_bytes(s->data) + 2 * v->rows.len,
-        .reading = dataset_reading_bytes(s->data),
-        .tokenizer = tokenizer_bytes(s->words.tokenizer),
-        .vectors = 3 * scores_bytes(s->data) + scores_making_bytes(&s->spec)};
-    s->host.batches = run_batch_bytes(&s->spec, s->gradients, s->gradients ? s->data : NULL, 0);
-    if (s->gradients) setup_fit(&s->spec, &s->part.o, &s->machine, &s->host, s->limits);
-    s->planned = true;
-    return setup_attention(&s->spec, &s->part.o, false, e) &&
-           job_plan(&s->job, &s->ring, &s->spec, &s->machine, &s->host, e) &&
-           setup_check_budget(&s->job, &s->host, s->limits, e) && setup_check_free(&s->ring, s->backend, e);
+    setup_job_count(s);
+    s->host.data += 2 * v->rows.len;
+    s->host.vectors = 3 * scores_bytes(s->data) + scores_making_bytes(&s->spec);
+    s->host.batches = run_batch_bytes(&s->spec, gradients, gradients ? s->data : NULL, 0);
+    if (gradients) setup_fit(s);
+    return setup_attention(&s->spec, s->o, false, e) && setup_job_plan(s, e);
 }
 
 static bool begin_part(Scoring *s, const Evaluation *v, const char *model, Err *e) {
     const char *scoring[] = {"--data", "-", "--micro-batch", opt_text(v->o, OPT_MICRO_BATCH), "--pack", "off"};
     const char *training[] = {"--data",  "-",       "--micro-batch", "1",   "--accum",              "1",
                               "--pack",  "off",     "--optimizer",   "sgd", "--update-in-backward", "off"};
-    int64_t batch;
-    return (s->gradients
-                ? sub_command_begin(&s->part, v->o, CMD_TRAIN, model, training, COUNT_OF(training), e)
-                : sub_command_begin(&s->part, v->o, CMD_EVAL, model, scoring, COUNT_OF(scoring), e)) &&
-           setup_model(&s->model, &s->part.o, e) && setup_need_weights(&s->model, &s->part.o, e) &&
-           setup_spec(&s->spec, s->gradients ? &batch : NULL, &s->part.o, &s->model.config, s->gradients, e);
+    return s->gradients
+               ? sub_command_begin(&s->part, v->o, CMD_TRAIN, model, training, COUNT_OF(training), e)
+               : sub_command_begin(&s->part, v->o, CMD_EVAL, model, scoring, COUNT_OF(scoring), e);
 }
 
 static bool open_scoring(Scoring *s, Evaluation *v, const char *model, int fd, Err *e) {
     const Options *o = &s->part.o;
-    if (!begin_part(s, v, model, e) || !setup_backend(&s->backend, &s->machine, o, e) ||
-        !setup_fall_back(&s->spec, o, &s->machine, e) ||
-        !setup_limits(&s->limits, o, &s->machine, e) || !setup_words(&s->words, o, &s->model, e) ||
-        !open_rows(s, v, fd, e) || !plan_scoring(s, v, e))
+    JobSetup *b = &s->base;
+    if (!begin_part(s, v, model, e) || !setup_job_model(b, o, s->gradients, e) ||
+        !setup_need_weights(&b->model, o, e) || !setup_job_machine(b, e) ||
+        !setup_words(&b->words, o, &b->model, e) || !open_rows(b, v, fd, e) || !plan_scoring(b, v, s->gradients, e))
         return false;
-    RunOptions ro = {.model_folder = s->model.folder, .global_batch = s->gradients};
-    s->running = true;
-    jobs_announce(&s->status, o, &s->ring, "", 0);
-    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e)) return false;
+    RunOptions ro = setup_job_options(b);
+    ro.global_batch = s->gradients;
+    jobs_announce(&s->status, o, &b->ring, "", 0);
+    if (!run_open(&b->run, &b->job, b->backend, b->data, NULL, &ro, e)) return false;
     status_phase(&s->status, "evaluating");
-    v->planned_bytes = MAX2(v->planned_bytes, s->ring.placement.arena_bytes[POOL_DEVICE]);
-    v->measured_bytes = MAX2(v->measured_bytes, s->ring.x.pool_bytes[POOL_DEVICE]);
-    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&s->ring));
+    peak_note_ring(&v->most, &b->ring);
     return true;
 }
 
@@ -139,7 +111,7 @@ static bool make_norms(Scoring *s, Evaluation *v, Err *e) {
         int64_t *row = MEM_NEW(int64_t, MAX2(from->n, 1));
         for (int64_t i = 0; i < from->n; i++) row[i] = from->item[i].row;
         v->gradient_norm[k] = MEM_NEW(double, MAX2(from->n, 1));
-        ok = gradnorm_make(v->gradient_norm[k], &s->run, s->data, row, from->n, e);
+        ok = gradnorm_make(v->gradient_norm[k], &s->base.run, s->base.data, row, from->n, e);
         mem_free(row);
     }
     return ok;
@@ -151,13 +123,9 @@ static bool score(Evaluation *v, Scores *out, const char *model, Err *e) {
     int fd = -1;
     s->gradients = !out;
     bool ok = write_rows(&fd, v, e) && open_scoring(s, v, model, fd, e) &&
-              (out ? scores_make(out, &s->run, s->data, e) : make_norms(s, v, e));
+              (out ? scores_make(out, &s->base.run, s->base.data, e) : make_norms(s, v, e));
     status_end(&s->status);
-    if (s->running) run_close(&s->run);
-    if (s->planned) ring_close(&s->ring);
-    if (s->backend) s->backend->close(s->backend);
-    if (s->data) dataset_close(s->data);
-    setup_words_free(&s->words);
+    setup_job_close(&s->base);
     options_free(&s->part.o);
     mem_free(s);
     if (fd >= 0) file_close(fd);
@@ -175,12 +143,9 @@ typedef struct Asking {
 } Asking;
 
 static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
-    if (!a->setup.words.chat || opt_is(&a->part.o, OPT_TEMPLATE, "none"))
-        return gen_setup_encode_text(&a->setup, out, question, (int64_t)strlen(question), e);
-    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
-    bool ok = gen_setup_encode_chat(&a->setup, out, messages, e);
-    json_decref(messages);
-    return ok;
+    bool chat = a->setup.words.chat && !opt_is(&a->part.o, OPT_TEMPLATE, "none");
+    int64_t bytes = (int64_t)strlen(question);
+    return (chat ? gen_setup_encode_turn : gen_setup_encode_text)(&a->setup, out, question, bytes, e);
 }
 
 static bool submit(Asking *a, int64_t most_new, Err *e) {
@@ -233,9 +198,7 @@ static bool ask_all(Asking *a, Evaluation *v, Err *e) {
         for (int64_t i = 0; i < v->items.set[s].n; i++)
             if (!encode(a, v->items.set[s].item[i].question, &a->prompt[at++], e)) return false;
     if (!ask(a, opt_int(v->o, OPT_MAX_TOKENS), e)) return false;
-    v->planned_bytes = MAX2(v->planned_bytes, a->setup.ring.placement.arena_bytes[POOL_DEVICE]);
-    v->measured_bytes = MAX2(v->measured_bytes, a->setup.ring.x.pool_bytes[POOL_DEVICE]);
-    v->process_planned_bytes = MAX2(v->process_planned_bytes, ring_process_bytes(&a->setup.ring));
+    peak_note_ring(&v->most, &a->setup.ring);
     return true;
 }
 
@@ -292,12 +255,8 @@ static bool report(Evaluation *v, Err *e) {
     for (int s = 0; s < SET_HOLDOUT; s++) in.generated[s] = v->generated[s];
     json_t *all = evaluate_all(&in), *summary = evaluate_summary(all), *line = json_copy(summary);
     bool ok = write_files(v, all, summary, e);
-    Peak peak = peak_of(v->process_planned_bytes);
     json_object_set_new(line, "seconds", json_real(sensors_seconds() - v->began));
-    json_object_set_new(line, "planned_bytes", json_integer(v->planned_bytes));
-    json_object_set_new(line, "measured_bytes", json_integer(v->measured_bytes));
-    json_object_set_new(line, "process_planned_bytes", json_integer(v->process_planned_bytes));
-    peak_json(line, &peak);
+    peak_add_most(line, &v->most);
     if (ok) show_print_json(line);
     json_decref(all);
     json_decref(summary);
@@ -361,9 +320,7 @@ static bool read_compared(Comparison *c, const char *folder, Err *e) {
 static bool write_page(const Comparison *c, const char *path, Err *e) {
     Str page = {0};
     compare_page(&page, c->method, c->n);
-    bool ok = file_write_all(path, str_text(&page), page.len, e);
-    str_free(&page);
-    if (!ok) return false;
+    if (!file_write_str(path, &page, e)) return false;
     log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
     json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
     show_print_json(line);

@@ -106,10 +106,9 @@ static bool write_with(void (*put)(Str *out, const Suite *s), const SuiteJob *j,
     if (!opt_given(j->o, id)) return true;
     put(&text, j->suite);
     const char *path = opt_text(j->o, id);
-    bool ok = file_write_all(path, str_text(&text), text.len, e);
-    if (ok) log_line("written: %s", path);
-    str_free(&text);
-    return ok;
+    if (!file_write_str(path, &text, e)) return false;
+    log_line("written: %s", path);
+    return true;
 }
 
 static bool write_files(const SuiteJob *j, Err *e) {

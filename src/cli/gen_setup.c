@@ -180,8 +180,7 @@ static void show(const GenSetup *n, const Measured *measured) {
     if (budget != INT64_MAX && !measured)
         str_addf(&text, "budget: %s bytes; FITS by %s\n", units_count(budget).s,
                  units_bytes(budget - ring_process_bytes(&n->ring)).s);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
 }
 
 bool gen_setup_start(GenSetup *n, const GenHost *host, bool fewer_slots, int64_t least_context, Err *e) {
@@ -241,6 +240,14 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
 
 /* ---- requests ---- */
 
+Sampling gen_setup_sampling(const Options *o, float temperature) {
+    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : temperature,
+                      .top_k = opt_int(o, OPT_TOP_K),
+                      .top_p = (float)opt_real(o, OPT_TOP_P),
+                      .min_p = (float)opt_real(o, OPT_MIN_P),
+                      .repetition = (float)opt_real(o, OPT_REPETITION)};
+}
+
 Request gen_setup_request(const GenSetup *n, uint64_t seed) {
     const Options *o = n->o;
     bool many = o->command == CMD_GENERATE;
@@ -250,13 +257,7 @@ Request gen_setup_request(const GenSetup *n, uint64_t seed) {
                  .stop_id = n->stop.id,
                  .n_stop_ids = n->stop.n,
                  .want_logp = opt_flag(o, OPT_LOGPROBS)};
-    r.sampling = (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE)
-                                           : o->command == CMD_CHAT      ? 0.7f
-                                                                         : 0,
-                            .top_k = opt_int(o, OPT_TOP_K),
-                            .top_p = (float)opt_real(o, OPT_TOP_P),
-                            .min_p = (float)opt_real(o, OPT_MIN_P),
-                            .repetition = (float)opt_real(o, OPT_REPETITION)};
+    r.sampling = gen_setup_sampling(o, o->command == CMD_CHAT ? 0.7f : 0);
     r.stops.n = opt_list(o, OPT_STOP, &r.stops.text);
     return r;
 }
@@ -274,4 +275,12 @@ bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messa
     if (!need_tokenizer(n, e)) return false;
     if (!n->words.chat) return fail(e, ERR_FAIL, "%s: has no chat template; give the prompt as text", n->model.folder);
     return template_encode_chat(n->words.chat, n->words.tokenizer, out, messages, e);
+}
+
+bool gen_setup_encode_turn(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e) {
+    json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", text, (size_t)bytes);
+    if (!messages) return fail(e, ERR_FAIL, "the prompt is not UTF-8");
+    bool ok = gen_setup_encode_chat(n, out, messages, e);
+    json_decref(messages);
+    return ok;
 }

@@ -52,11 +52,13 @@ Peak gen_setup_show_measured(const GenSetup *n); /* the table with it */
  * with model, adapter and context. Gives; NULL: refused. */
 json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e);
 
+Sampling gen_setup_sampling(const Options *o, float temperature); /* that one where none is given */
 /* A request with everything but its prompt. */
 Request gen_setup_request(const GenSetup *n, uint64_t seed);
 
-/* Ids of a text, or of a conversation (JSON array of messages) asking for an answer. */
+/* Ids of a text; of a conversation (JSON array of messages) asking for an answer; of one that a text begins. */
 bool gen_setup_encode_text(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e);
 bool gen_setup_encode_chat(const GenSetup *n, TokenIds *out, const json_t *messages, Err *e);
+bool gen_setup_encode_turn(const GenSetup *n, TokenIds *out, const char *text, int64_t bytes, Err *e);
 
 #endif

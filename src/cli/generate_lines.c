@@ -118,9 +118,7 @@ static bool write_in_order(AnswerLines *l, Err *e) {
              file_write(f.fd, line.data, line.len, f.temporary, e);
     }
     str_free(&line);
-    if (ok) return file_commit(&f, e);
-    file_abort(&f);
-    return false;
+    return file_end(&f, ok, e);
 }
 
 bool lines_finish(AnswerLines *l, Err *e) {

@@ -20,12 +20,8 @@ static Prompt *add_prompt(Prompts *p, const GenSetup *g, int64_t line) {
 }
 
 static bool encode_text(Prompt *p, const GenSetup *g, const char *text, int64_t bytes, Err *e) {
-    if (!opt_is(g->o, OPT_TEMPLATE, "chat")) return gen_setup_encode_text(g, &p->ids, text, bytes, e);
-    json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", text, (size_t)bytes);
-    if (!messages) return fail(e, ERR_FAIL, "the prompt is not UTF-8");
-    bool ok = gen_setup_encode_chat(g, &p->ids, messages, e);
-    json_decref(messages);
-    return ok;
+    bool chat = opt_is(g->o, OPT_TEMPLATE, "chat");
+    return (chat ? gen_setup_encode_turn : gen_setup_encode_text)(g, &p->ids, text, bytes, e);
 }
 
 static bool take_ids(Prompt *p, const json_t *ids, Err *e) {

@@ -205,14 +205,6 @@ bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e
 
 /* ---- who is asked how ---- */
 
-Sampling grpo_setup_sampling(const Options *o) {
-    return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : 1,
-                      .top_k = opt_int(o, OPT_TOP_K),
-                      .top_p = (float)opt_real(o, OPT_TOP_P),
-                      .min_p = (float)opt_real(o, OPT_MIN_P),
-                      .repetition = (float)opt_real(o, OPT_REPETITION)};
-}
-
 Sampling grpo_setup_evaluator_sampling(const Options *o) {
     return (Sampling){.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1, .repetition = 1};
 }

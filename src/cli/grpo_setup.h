@@ -34,7 +34,6 @@ bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *pol
 /* Reads the items, and the words of an evaluator that has some. */
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e);
 
-Sampling grpo_setup_sampling(const Options *o); /* of a policy that is not greedy */
 Sampling grpo_setup_evaluator_sampling(const Options *o);
 bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens,
                        Err *e); /* --evaluator-url; keeps texts of o */

@@ -13,7 +13,6 @@ typedef struct JudgeSetup {
 /* Reads the judge that --save-best names and makes its task the job's; without one nothing happens. Before the job
  * is planned, and again where the held-out set was opened again. It stays where it is;
  * graph_judge_close(&j->judge). */
-bool judge_setup(JudgeSetup *j, JobSpec *s, const Options *o, const Words *w, const ModelFiles *m,
-                 const Dataset *held_out, Err *e);
+bool judge_setup(JudgeSetup *j, JobSetup *s, Err *e);
 
 #endif

@@ -208,7 +208,6 @@ LineInput *line_input_open(const char *history) {
     return in;
 }
 
-bool line_input_edits(const LineInput *in) { return in->past != NULL; }
 bool line_input_is_terminal(const LineInput *in) { return in->terminal; }
 
 /* Plain: a byte at a time, so that a signal is noticed and nothing behind the line is taken. */

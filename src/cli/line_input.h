@@ -16,7 +16,6 @@ typedef struct LineInput LineInput;
 /* history: a file the lines of earlier times are in, made when it is absent; NULL, or one that cannot be read or
  * written: what is typed is remembered until the end only. Gives. */
 LineInput *line_input_open(const char *history);
-bool line_input_edits(const LineInput *in);    /* a person can edit lines */
 bool line_input_is_terminal(const LineInput *in);
 LineEnd line_input_read(LineInput *in, const char *prompt, Str *line); /* replaces line; without its end */
 void line_input_remember(LineInput *in, const char *text); /* for the history; may have several lines */

@@ -34,10 +34,7 @@ bool lines_json(Lines *l, json_t *row, Err *e) {
 
 bool lines_end(Lines *l, bool ok, Err *e) {
     if (ok && l->text.len) ok = pour(l, e);
-    if (l->to_file && ok)
-        ok = file_commit(&l->file, e);
-    else if (l->to_file)
-        file_abort(&l->file);
+    if (l->to_file) ok = file_end(&l->file, ok, e);
     str_free(&l->text);
     return ok;
 }

@@ -421,6 +421,12 @@ bool opt_is(const Options *o, OptId id, const char *text) {
     return o->value[id].text && !strcmp(o->value[id].text, text);
 }
 
+int opt_which(const Options *o, OptId id, const char *const *names, int n) {
+    int i = n - 1;
+    while (i > 0 && !opt_is(o, id, names[i])) i--;
+    return i;
+}
+
 int opt_list(const Options *o, OptId id, const char *const **list) {
     const OptValue *v = value_of(o, id, OPT_LIST);
     *list = v->list;

@@ -187,6 +187,7 @@ const char *opt_text(const Options *o, OptId id);                   /* any type;
 int opt_list(const Options *o, OptId id, const char *const **list); /* number of elements */
 bool opt_pair(const Options *o, OptId id, int at, const char **name, double *number); /* false: no such element */
 bool opt_is(const Options *o, OptId id, const char *text);
+int opt_which(const Options *o, OptId id, const char *const *names, int n); /* the place of its text; 0: none of them */
 bool opt_given(const Options *o, OptId id); /* by flag, file or environment */
 bool opt_changed(const Options *o, OptId id); /* given, and not the default: a saved config.yaml gives all */
 

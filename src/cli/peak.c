@@ -50,6 +50,21 @@ void peak_add_ring(json_t *to, const Ring *r, const Peak *p) {
     peak_json(to, p);
 }
 
+void peak_note_ring(RingMost *most, const Ring *r) {
+    most->planned_bytes = MAX2(most->planned_bytes, r->placement.arena_bytes[POOL_DEVICE]);
+    most->measured_bytes = MAX2(most->measured_bytes, r->x.pool_bytes[POOL_DEVICE]);
+    most->process_planned_bytes = MAX2(most->process_planned_bytes, ring_process_bytes(r));
+}
+
+Peak peak_add_most(json_t *to, const RingMost *most) {
+    Peak peak = peak_of(most->process_planned_bytes);
+    json_set_count(to, "planned_bytes", most->planned_bytes);
+    json_set_count(to, "measured_bytes", most->measured_bytes);
+    json_set_count(to, "process_planned_bytes", most->process_planned_bytes);
+    peak_json(to, &peak);
+    return peak;
+}
+
 #define ASK "This is a fault of the plan: please report it with the command and the table above"
 
 bool peak_settle(const Peak *p, const Options *o, Err *e) {

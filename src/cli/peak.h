@@ -35,6 +35,13 @@ Peak peak_of_planning(const Machine *m, bool open, const Program *p, int64_t hos
 void peak_json(json_t *to, const Peak *p);
 /* These behind what the ring planned and took: planned_bytes, measured_bytes of its arena, the same of the process. */
 void peak_add_ring(json_t *to, const Ring *r, const Peak *p);
+/* Of several rings, one after the other: the largest of each. */
+typedef struct RingMost {
+    int64_t planned_bytes, measured_bytes; /* of the arena */
+    int64_t process_planned_bytes;
+} RingMost;
+void peak_note_ring(RingMost *most, const Ring *r);
+Peak peak_add_most(json_t *to, const RingMost *most); /* as members, and what the process took beside them */
 /* These and "planner_planned_bytes", for `snug plan`: what the command itself was to take. */
 void peak_add_planning(json_t *to, const Peak *p);
 

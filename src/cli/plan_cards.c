@@ -18,7 +18,7 @@ static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
     Job *j = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
     search_tightest(&s, m, c->free);
-    int64_t bytes = job_plan(j, r, &s, m, &c->host, NULL) ? ring_process_bytes(r) : INT64_MAX;
+    int64_t bytes = job_plan(j, r, &s, m, &c->base.host, NULL) ? ring_process_bytes(r) : INT64_MAX;
     ring_close(r);
     mem_free(r);
     mem_free(j);
@@ -91,7 +91,7 @@ void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
         FitLimits limits = {.device_bytes = room}; /* the memory of its host is not known */
         json_t *row = json_pack("{s:s, s:I}", "name", card_at(i)->name, "room_bytes", (json_int_t)room);
         str_addf(text, "  %-14s %10s  ", card_at(i)->name, units_bytes(room).s);
-        bool fits = job_search_memo(f, &s, &memo, i, &c->host, c->free, limits);
+        bool fits = job_search_memo(f, &s, &memo, i, &c->base.host, c->free, limits);
         if (!fits && n_ways < 0) n_ways = find_ways_out(way, c, &m[i]);
         if (fits)
             add_yes(text, row, c, &m[i], f, &s, room);

@@ -8,40 +8,25 @@
 #include "cli/judge_setup.h"
 #include "train/run.h"
 
-static bool read_data(PlanCase *c, Err *e) {
-    if (!setup_words(&c->words, c->o, &c->model, e)) return false;
-    FitLimits limits = c->has_budget ? c->limits : (FitLimits){0};
-    int64_t room =
-        c->backend ? setup_data_room(&c->machine, limits, &c->words) : 0; /* a card elsewhere: its host is too */
-    if (!setup_data(&c->data, c->o, &c->words, &c->model, OPT_DATA, room, e)) return false;
-    if (room) room = MAX2(room - dataset_bytes(c->data), 1);
-    return !opt_given(c->o, OPT_EVAL_DATA) ||
-           setup_data(&c->held_out, c->o, &c->words, &c->model, OPT_EVAL_DATA, room, e);
-}
-
 /* The rows that would be trained on. A plan needs none: what cannot be read here is said and passed over; what
  * does not fit the budget is not. */
 static bool open_data(PlanCase *c, Err *e) {
     Err why = {0};
-    if (!opt_given(c->o, OPT_DATA)) return true;
-    bool ok = read_data(c, &why);
-    if (!ok && why.code == ERR_BUDGET) return fail(e, why.code, "%s", why.text);
-    if (ok && opt_given(c->o, OPT_EVAL_DATA)) return true;
-    if (ok && opt_real(c->o, OPT_VAL_SPLIT) > 0)
-        ok = dataset_split(c->data, &c->held_out, opt_real(c->o, OPT_VAL_SPLIT), &why);
-    if (!ok) log_warn("planned without the data: %s", why.text);
-    if (!ok && c->data) {
-        dataset_close(c->data);
-        c->data = NULL;
-    }
+    if (!opt_given(c->base.o, OPT_DATA)) return true;
+    if (setup_job_data(&c->base, c->has_budget ? c->base.limits : (FitLimits){0}, &why)) return true;
+    if (why.code == ERR_BUDGET) return fail(e, why.code, "%s", why.text);
+    log_warn("planned without the data: %s", why.text);
+    if (c->base.data) dataset_close(c->base.data);
+    c->base.data = NULL;
     return true;
 }
 
 /* The same of a policy's items. */
 static bool open_items(PlanCase *c, Err *e) {
+    JobSetup *b = &c->base;
     Err why = {0};
-    bool none = !opt_given(c->o, OPT_DATA) && !opt_is(c->o, OPT_PARSER, "test");
-    if (setup_words(&c->words, c->o, &c->model, &why) && (none || grpo_setup_read(&c->grpo, c->o, &c->words, &why)))
+    bool none = !opt_given(b->o, OPT_DATA) && !opt_is(b->o, OPT_PARSER, "test");
+    if (setup_words(&b->words, b->o, &b->model, &why) && (none || grpo_setup_read(&c->grpo, b->o, &b->words, &why)))
         return true;
     if (why.code == ERR_USAGE) return fail(e, why.code, "%s", why.text);
     log_warn("planned without the items: %s", why.text);
@@ -49,94 +34,82 @@ static bool open_items(PlanCase *c, Err *e) {
 }
 
 static void count_updates(PlanCase *c) {
-    if (c->has_grpo) c->updates = grpo_setup_updates(&c->grpo, c->o, &c->updates_per_epoch);
+    if (c->has_grpo) c->updates = grpo_setup_updates(&c->grpo, c->base.o, &c->updates_per_epoch);
     if (c->has_grpo) return;
-    if (c->data) c->updates_per_epoch = run_steps_per_epoch(c->data, c->global_batch);
-    if (c->data) c->updates = setup_updates(c->o, c->data, c->global_batch);
-    else if (opt_given(c->o, OPT_STEPS)) c->updates = opt_int(c->o, OPT_STEPS);
+    if (c->base.data) c->updates_per_epoch = run_steps_per_epoch(c->base.data, c->base.global_batch);
+    if (c->base.data) c->updates = setup_updates(c->base.o, c->base.data, c->base.global_batch);
+    else if (opt_given(c->base.o, OPT_STEPS)) c->updates = opt_int(c->base.o, OPT_STEPS);
 }
 
 /* With the data the same host memory as a run takes. */
-static void count_host(PlanCase *c, const JobSpec *s) {
-    if (c->has_grpo) c->host = grpo_setup_host(&c->grpo, s, &c->words);
-    if (!c->data) return;
-    int workers = c->machine.kind == MACHINE_CUDA;
-    if (opt_given(c->o, OPT_DATA_WORKERS)) workers = (int)opt_int(c->o, OPT_DATA_WORKERS);
-    c->host = (HostBytes){.data = dataset_bytes(c->data) + (c->held_out ? dataset_bytes(c->held_out) : 0),
-                          .tokenizer = c->words.tokenizer ? tokenizer_bytes(c->words.tokenizer) : 0,
-                          .batches = run_batch_bytes(s, c->global_batch, c->data, workers),
-                          .reading = setup_reading_bytes(c->data, c->held_out)};
-    c->host.batches += graph_judge_bytes(&c->best->judge);
+static void count_host(PlanCase *c) {
+    JobSetup *b = &c->base;
+    if (c->has_grpo) b->host = grpo_setup_host(&c->grpo, &b->spec, &b->words);
+    if (!b->data) return;
+    int workers = b->machine.kind == MACHINE_CUDA;
+    if (opt_given(b->o, OPT_DATA_WORKERS)) workers = (int)opt_int(b->o, OPT_DATA_WORKERS);
+    b->host.batches = run_batch_bytes(&b->spec, b->global_batch, b->data, workers) + graph_judge_bytes(&c->best->judge);
 }
 
-static bool prepare(PlanCase *c, Err *e) {
-    const Options *o = c->o;
-    if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
-        return false;
+static bool prepare(PlanCase *c, const Options *o, Err *e) {
+    JobSetup *b = &c->base;
+    if (!setup_job_model(b, o, true, e)) return false;
     c->has_grpo = opt_is(o, OPT_TASK, "grpo");
-    if (c->has_grpo && !grpo_setup(&c->grpo, &c->asked, &c->global_batch, o, &c->model, e)) return false;
-    if (!setup_backend(&c->backend, &c->machine, o, e) || !setup_fall_back(&c->asked, o, &c->machine, e)) return false;
+    if (c->has_grpo && !grpo_setup(&c->grpo, &b->spec, &b->global_batch, o, &b->model, e)) return false;
     c->free = setup_freedom(o);
     c->has_budget = setup_has_budget(o);
-    if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
+    if (!setup_job_machine(b, e)) return false;
     if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
-    if (c->has_grpo) return grpo_setup_shape(&c->grpo, &c->asked, c->global_batch, o, c->machine.kind, e);
-    if (!c->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
+    if (c->has_grpo) return grpo_setup_shape(&c->grpo, &b->spec, b->global_batch, o, b->machine.kind, e);
+    if (!b->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
         log_warn("planned without the sentences that --save-best %s parses: give --data and --val-split or --eval-data",
                  opt_text(o, OPT_SAVE_BEST));
-    c->asked.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
-    if (c->held_out && !judge_setup(c->best, &c->asked, o, &c->words, &c->model, c->held_out, e)) return false;
-    if (c->data)
-        return setup_packing(&c->asked, &c->rows, c->data, c->held_out, c->global_batch, o, &c->machine, &c->host,
-                             c->limits, e);
+    b->spec.evaluate = opt_given(o, OPT_EVAL_DATA) || opt_real(o, OPT_VAL_SPLIT) > 0;
+    if (b->held_out && !judge_setup(c->best, b, e)) return false;
+    if (b->data) return setup_packing(b, e);
     bool packed = opt_is(o, OPT_PACK, "on") || opt_is(o, OPT_PACK, "update");
-    return setup_attention(&c->asked, o, packed, e); /* not known: the larger of the two */
+    return setup_attention(&b->spec, o, packed, e); /* not known: the larger of the two */
 }
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e) {
-    *c = (PlanCase){.o = o, .best = MEM_NEW(JudgeSetup, 1)};
-    if (!prepare(c, e)) return false;
-    JobSpec s = c->asked;
-    count_host(c, &s);
-    setup_fit(&s, o, &c->machine, &c->host, c->limits);
-    count_host(c, &s); /* of the micro-batch that was found */
-    c->planned = true;
-    return job_plan(&c->job, &c->ring, &s, &c->machine, &c->host, e);
+    JobSetup *b = &c->base;
+    *c = (PlanCase){.best = MEM_NEW(JudgeSetup, 1)};
+    if (!prepare(c, o, e)) return false;
+    c->asked = b->spec;
+    count_host(c);
+    setup_fit(b);
+    count_host(c); /* of the micro-batch that was found */
+    return job_plan(&b->job, &b->ring, &b->spec, &b->machine, &b->host, e);
 }
 
 void plan_case_close(PlanCase *c) {
     if (c->best) graph_judge_close(&c->best->judge);
     mem_free(c->best);
-    if (c->planned) ring_close(&c->ring);
-    if (c->backend) c->backend->close(c->backend);
-    if (c->held_out) dataset_close(c->held_out);
-    if (c->data) dataset_close(c->data);
-    update_rows_free(&c->rows);
+    setup_job_close(&c->base);
     grpo_setup_free(&c->grpo);
-    setup_words_free(&c->words);
 }
 
 int64_t plan_case_room(const PlanCase *c) {
-    if (c->has_budget) return c->limits.device_bytes;
-    return setup_room(NULL, &c->machine);
+    if (c->has_budget) return c->base.limits.device_bytes;
+    return setup_room(NULL, &c->base.machine);
 }
 
 /* ---- what is expected ---- */
 
 static double tokens_of(const PlanCase *c, const JobSpec *s) { /* in an update */
-    return s->rows ? s->rows->mean_tokens : (double)(c->global_batch * s->seq);
+    return s->rows ? s->rows->mean_tokens : (double)(c->base.global_batch * s->seq);
 }
 
 Forecast plan_forecast(const PlanCase *c, const JobSpec *s, const Machine *m, double update_seconds) {
     /* a run counts tokens of the data, not what fills up a row */
-    double fill = c->data ? dataset_report(c->data)->fill : 1;
+    double fill = c->base.data ? dataset_report(c->base.data)->fill : 1;
     double tokens = tokens_of(c, s) * (s->rows ? 1 : fill);
     Forecast f = {.update_seconds = update_seconds};
     if (update_seconds <= 0) return f;
     f.tokens_per_s = tokens / update_seconds;
     f.seconds_per_million = 1e6 / f.tokens_per_s;
-    f.ceiling_share = m->matrix_flops > 0 ? ring_round_flops(&c->ring) / update_seconds / m->matrix_flops : 0;
+    f.ceiling_share = m->matrix_flops > 0 ? ring_round_flops(&c->base.ring) / update_seconds / m->matrix_flops : 0;
     f.job_seconds = update_seconds * (double)c->updates;
     return f;
 }
@@ -152,14 +125,14 @@ static void add_fill(Str *text, const Dataset *d) {
 }
 
 void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
-    const Machine *m = &c->machine;
-    Forecast f = plan_forecast(c, &c->job.spec, m, ring_round_seconds(&c->ring, &c->ring.machine));
+    const Machine *m = &c->base.machine;
+    Forecast f = plan_forecast(c, &c->base.job.spec, m, ring_round_seconds(&c->base.ring, &c->base.ring.machine));
     str_addf(
         text, "predicted: %s tokens/s (%s an update of %s tokens), %.0f %% of the ceiling of %s (%s rates)\n",
         units_count((int64_t)(f.tokens_per_s + 0.5)).s, units_seconds(f.update_seconds).s,
-        units_count((int64_t)(tokens_of(c, &c->job.spec) + 0.5)).s,
-        100 * f.ceiling_share, m->name, m->source ? m->source : "estimated");
-    if (c->data && !c->asked.rows && dataset_report(c->data)->fill < 0.9) add_fill(text, c->data);
+        units_count((int64_t)(tokens_of(c, &c->base.job.spec) + 0.5)).s,
+        100 * f.ceiling_share, m->name, m->source);
+    if (c->base.data && !c->asked.rows && dataset_report(c->base.data)->fill < 0.9) add_fill(text, c->base.data);
     if (c->updates_per_epoch)
         str_addf(text, "the job: %s updates, %s an epoch: %s\n", units_count(c->updates).s,
                  units_count(c->updates_per_epoch).s, units_seconds(f.job_seconds).s);
@@ -174,19 +147,19 @@ void plan_add_forecast(Str *text, json_t *root, const PlanCase *c) {
                   f.tokens_per_s, "ceiling_share", f.ceiling_share, "seconds_per_million_tokens",
                   f.seconds_per_million, "job_seconds", c->updates ? json_real(f.job_seconds) : json_null(),
                   "updates", c->updates ? json_integer(c->updates) : json_null(), "rates",
-                  m->source ? m->source : "estimated"));
+                  m->source));
 }
 
 /* ---- what is written ---- */
 
 void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
-    const Options *o = c->o;
+    const Options *o = c->base.o;
     SavePlan s;
     char own[SHARE_PATH];
     RunOptions ro = {.out = opt_text(o, OPT_OUT),
                      .base_name = opt_text(o, OPT_MODEL),
-                     .model_folder = c->model.has_folder && !opt_given(o, OPT_INIT) ? c->model.folder : NULL,
-                     .side_folder = setup_words_folder(own, o, &c->model),
+                     .model_folder = c->base.model.has_folder && !opt_given(o, OPT_INIT) ? c->base.model.folder : NULL,
+                     .side_folder = setup_words_folder(own, o, &c->base.model),
                      .total_steps = c->updates,
                      .log_steps = opt_int(o, OPT_LOG_STEPS),
                      .eval_steps = opt_int(o, OPT_EVAL_STEPS),
@@ -194,7 +167,7 @@ void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
                      .save_steps = opt_int(o, OPT_SAVE_STEPS),
                      .save_total_limit = opt_int(o, OPT_SAVE_TOTAL_LIMIT),
                      .save_seconds = 60 * opt_real(o, OPT_SAVE_MINUTES)};
-    if (!run_plan_saving(&s, &c->job, &ro, NULL)) return;
+    if (!run_plan_saving(&s, &c->base.job, &ro, NULL)) return;
     run_saving_text(text, &s, &ro);
     str_add(text, "\n");
     json_object_set_new(root, "saving", run_saving_json(&s, &ro));
@@ -213,25 +186,25 @@ static void add_saving(Str *text, json_t *list, const Saving *s) {
 }
 
 static json_t *add_unchanged(Str *text, const PlanCase *c) {
-    const JobSpec *s = &c->job.spec;
-    int64_t trained = model_count(&c->ring.p, true), all = config_parameters(&s->m.config);
+    const JobSpec *s = &c->base.job.spec;
+    int64_t trained = model_count(&c->base.ring.p, true), all = config_parameters(&s->m.config);
     str_addf(text, "unchanged: %s parameters, %s trained", units_count(all).s, units_count(trained).s);
     if (s->lora && s->m.adapter.rank == c->asked.m.adapter.rank) str_addf(text, ", rank %d", s->m.adapter.rank);
-    str_addf(text, ", global batch %lld", (long long)c->global_batch);
+    str_addf(text, ", global batch %lld", (long long)c->base.global_batch);
     if (s->seq == c->asked.seq) str_addf(text, ", length %lld", (long long)s->seq);
     str_add(text, "\n");
     return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters",
-                     (json_int_t)trained, "rank", s->m.adapter.rank, "global_batch", (json_int_t)c->global_batch,
+                     (json_int_t)trained, "rank", s->m.adapter.rank, "global_batch", (json_int_t)c->base.global_batch,
                      "seq", (json_int_t)s->seq);
 }
 
 void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
-    const JobSpec *s = &c->job.spec;
+    const JobSpec *s = &c->base.job.spec;
     JobSpec plain;
     Saving saving[JOB_SAVINGS];
-    int64_t all = c->asked.rows ? job_samples(&c->asked) : c->global_batch;
-    technique_plain(&plain, s, c->free.micro_batch ? all : job_micro_samples(&c->asked), c->machine.kind);
-    int n = job_savings(saving, &c->job, &plain, &c->host);
+    int64_t all = c->asked.rows ? job_samples(&c->asked) : c->base.global_batch;
+    technique_plain(&plain, s, c->free.micro_batch ? all : job_micro_samples(&c->asked), c->base.machine.kind);
+    int n = job_savings(saving, &c->base.job, &plain, &c->base.host);
     if (!n) return;
     Job *before = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
@@ -239,10 +212,10 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
              "saves", "host takes", "time an update");
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
-    if (job_plan(before, r, &plain, &c->machine, &c->host, NULL)) {
-        int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->ring);
+    if (job_plan(before, r, &plain, &c->base.machine, &c->base.host, NULL)) {
+        int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->base.ring);
         double was_seconds = ring_round_seconds(before->ring, &before->ring->machine),
-               is_seconds = ring_round_seconds(&c->ring, &c->ring.machine);
+               is_seconds = ring_round_seconds(&c->base.ring, &c->base.ring.machine);
         str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
                  units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
         json_object_set_new(change, "before_bytes", json_integer(was));

@@ -9,26 +9,14 @@
 #include "train/search.h"
 
 typedef struct PlanCase {
-    const Options *o; /* keeps */
-    ModelFiles model;
-    Words words;
-    Dataset *data, *held_out; /* NULL: none, or not readable here */
-    Backend *backend;         /* NULL: a card that is not here */
-    Machine machine;
-    HostBytes host;
-    UpdateRows rows; /* of the updates, where they differ */
+    JobSetup base; /* without data: none, or not readable here */
     JobSpec asked; /* with nothing decided by the planner */
     SearchFreedom free;
-    FitLimits limits;
     bool has_budget; /* --budget or --max-memory device=: what does not fit is refused */
-    int64_t global_batch;
     int64_t updates, updates_per_epoch; /* of the whole job; 0: not known without data or --steps */
     bool has_grpo;
     struct JudgeSetup *best; /* owns; --save-best */
     GrpoSetup grpo; /* --task grpo: what stands beside the policy */
-    Job job;
-    Ring ring;
-    bool planned;
 } PlanCase;
 
 bool plan_case_open(PlanCase *c, const Options *o, Err *e);

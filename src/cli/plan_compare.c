@@ -36,9 +36,9 @@ static bool make_command_line(CommandLine *l, const Options *o, const char *more
 }
 
 static json_t *add_column(Str *text, const PlanCase *c, char letter, const char *flags) {
-    const JobSpec *s = &c->job.spec;
-    int64_t bytes = ring_process_bytes(&c->ring), room = plan_case_room(c), host = ring_host_bytes(&c->ring);
-    Forecast f = plan_forecast(c, s, &c->machine, ring_round_seconds(&c->ring, &c->ring.machine));
+    const JobSpec *s = &c->base.job.spec;
+    int64_t bytes = ring_process_bytes(&c->base.ring), room = plan_case_room(c), host = ring_host_bytes(&c->base.ring);
+    Forecast f = plan_forecast(c, s, &c->base.machine, ring_round_seconds(&c->base.ring, &c->base.ring.machine));
     Str offload = {0};
     offload_text(&offload, &s->m.offload, s->m.config.layers);
     int blocks = 0;
@@ -47,13 +47,14 @@ static json_t *add_column(Str *text, const PlanCase *c, char letter, const char 
              letter, (long long)job_micro_samples(s), (long long)s->accum, (long long)s->seq, units_bytes(bytes).s,
              units_bytes(host).s, bytes <= room ? "fits" : "NO", units_count((int64_t)(f.tokens_per_s + 0.5)).s,
              100 * f.ceiling_share, units_seconds(f.job_seconds > 0 ? f.job_seconds : f.seconds_per_million).s,
-             c->machine.name, blocks, s->m.config.layers, str_text(&offload));
+             c->base.machine.name, blocks, s->m.config.layers, str_text(&offload));
     json_t *row = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:i, s:s}", "flags", flags, "machine",
-        c->machine.name, "micro_batch", (json_int_t)job_micro_samples(s), "accum", (json_int_t)s->accum, "global_batch",
-        (json_int_t)c->global_batch, "seq", (json_int_t)s->seq, "device_bytes", (json_int_t)bytes, "host_bytes",
-        (json_int_t)host, "fits", bytes <= room, "tokens_per_s", f.tokens_per_s, "ceiling_share", f.ceiling_share,
-        "update_seconds", f.update_seconds, "blocks_recomputed", blocks, "offload", str_text(&offload));
+        c->base.machine.name, "micro_batch", (json_int_t)job_micro_samples(s), "accum", (json_int_t)s->accum,
+        "global_batch", (json_int_t)c->base.global_batch, "seq", (json_int_t)s->seq, "device_bytes", (json_int_t)bytes,
+        "host_bytes", (json_int_t)host, "fits", bytes <= room, "tokens_per_s", f.tokens_per_s, "ceiling_share",
+        f.ceiling_share, "update_seconds", f.update_seconds, "blocks_recomputed", blocks, "offload",
+        str_text(&offload));
     str_free(&offload);
     return row;
 }
@@ -64,7 +65,7 @@ static bool add_other(Str *text, json_t *list, const PlanCase *c, char letter, c
     PlanCase *other = MEM_NEW(PlanCase, 1);
     Options o = {0};
     arena_init(&line->arena, "compare");
-    bool parsed = make_command_line(line, c->o, flags, e), ok = false;
+    bool parsed = make_command_line(line, c->base.o, flags, e), ok = false;
     if (parsed) {
         ok = options_parse(&o, CMD_PLAN, line->n, line->word, e) && plan_case_open(other, &o, e);
         if (ok) json_array_append_new(list, add_column(text, other, letter, flags));
@@ -79,7 +80,7 @@ static bool add_other(Str *text, json_t *list, const PlanCase *c, char letter, c
 
 bool plan_add_compared(Str *text, json_t *root, const PlanCase *c, Err *e) {
     const char *const *flags;
-    int n = opt_list(c->o, OPT_COMPARE, &flags);
+    int n = opt_list(c->base.o, OPT_COMPARE, &flags);
     json_t *list = json_array();
     str_add(text, "\ncompared: A is the job as asked\n");
     for (int i = 0; i < n; i++) str_addf(text, "  %c %s\n", 'B' + i, flags[i]);

@@ -78,7 +78,7 @@ static void add_forecast(Str *text, json_t *root, const GenCase *c) {
     const GenPass *prompt = &g->prefill[g->n_prefill - 1], *answer = &g->decode[g->n_decode - 1];
     double prefill = (double)prompt->seq / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, prompt->phase),
            decode = (double)answer->rows / plan_step_seconds(&c->setup.ring.p, &c->setup.ring.machine, answer->phase);
-    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
+    const char *source = c->setup.ring.machine.source;
     str_addf(text, "predicted: prompts %s tokens/s, answers %s tokens/s in %lld slots, %.1f each (%s rates)\n",
              units_count((int64_t)(prefill + 0.5)).s, units_count((int64_t)(decode + 0.5)).s,
              (long long)answer->rows, decode / (double)answer->rows, source);
@@ -121,16 +121,6 @@ static void add_contexts(Str *text, json_t *root, const GenCase *c, int64_t room
     json_object_set_new(root, "slots_that_fit", list);
 }
 
-static int64_t bytes_of(const GenSpec *s, const Machine *m, const GenHost *host) {
-    Gen *g = MEM_NEW(Gen, 1);
-    Ring *r = MEM_NEW(Ring, 1);
-    int64_t bytes = gen_plan(g, r, s, m, host, NULL) ? ring_process_bytes(r) : 0;
-    ring_close(r);
-    mem_free(r);
-    mem_free(g);
-    return bytes;
-}
-
 /* The engine as asked on every card; where it does not fit, with as few layers offloaded as it takes. */
 static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *asked) {
     json_t *list = json_array();
@@ -141,9 +131,10 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
         Machine m = card_machine(card_at(i));
         GenSpec s = *asked;
         int64_t room = m.free_bytes[POOL_DEVICE] + m.context_bytes, bytes = 0;
-        if (!whole) whole = bytes_of(&s, &m, &c->host);
+        if (!whole) gen_bytes(&whole, &s, &m, &c->host, NULL);
         bool fits = whole <= room || gen_fit(&s, &m, &c->host, !opt_given(c->o, OPT_SLOTS), s.context, room, NULL);
-        bytes = whole <= room ? whole : bytes_of(&s, &m, &c->host);
+        bytes = whole;
+        if (whole > room) gen_bytes(&bytes, &s, &m, &c->host, NULL);
         const char *verdict = !fits ? "no" : offloaded(&s) ? "offloaded" : "fits";
         str_addf(text, "  %-14s %10s  %-11s %10s  %lld", card_at(i)->name, units_bytes(room).s, verdict,
                  units_bytes(bytes).s, (long long)(fits ? s.slots : 0));
@@ -176,7 +167,7 @@ static json_t *as_json(const GenCase *c) {
 static json_t *facts_of(const GenCase *c) {
     const GenSpec *s = &c->setup.spec;
     const Program *p = &c->setup.ring.p;
-    const char *source = c->setup.ring.machine.source ? c->setup.ring.machine.source : "estimated";
+    const char *source = c->setup.ring.machine.source;
     Str formats = {0};
     say_formats(&formats, s);
     json_t *facts = json_pack(

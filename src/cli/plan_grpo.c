@@ -37,21 +37,21 @@ static Format stored_of(const ModelSpec *m) {
 }
 
 static const char *how_kept(const PlanCase *c, int side, const ModelSpec *m) {
-    int64_t planned = c->job.spec.side_offload[side], n = planned ? planned : m->offload.layers[OFFLOAD_WEIGHTS];
-    if (side == GRPO_SIDE_EVALUATOR && grpo_ring(&c->job)->evaluator.phase_load >= 0)
+    int64_t planned = c->base.job.spec.side_offload[side], n = planned ? planned : m->offload.layers[OFFLOAD_WEIGHTS];
+    if (side == GRPO_SIDE_EVALUATOR && grpo_ring(&c->base.job)->evaluator.phase_load >= 0)
         return n ? "frozen, loaded by phase, partly streamed" : "frozen, loaded by phase";
     return !n ? "frozen, resident" : n < m->config.layers ? "frozen, partly streamed" : "frozen, streamed";
 }
 
 static void add_models(Str *text, json_t *root, const PlanCase *c) {
-    const JobSpec *s = &c->job.spec;
+    const JobSpec *s = &c->base.job.spec;
     const GrpoSpec *g = &c->grpo.spec;
-    const Program *p = &c->ring.p;
+    const Program *p = &c->base.ring.p;
     json_t *list = json_array();
     Format own = s->m.quantised ? s->m.stored : s->lora ? s->m.config.dtype : s->weights;
     str_addf(text, "\nthe models\n  %-10s %-14s %16s  %-5s %11s %11s\n", "", "", "parameters", "", "device",
              "pinned");
-    bool by_phase = grpo_ring(&c->job)->policy.phase_load >= 0;
+    bool by_phase = grpo_ring(&c->base.job)->policy.phase_load >= 0;
     const char *trained = s->lora ? "adapters are trained" : "trained";
     add_model(text, list, p, "policy", NULL, &s->m.config, own,
               by_phase ? "adapters are trained, base loaded by phase" : trained);
@@ -91,7 +91,7 @@ static int64_t copied_by(const Program *p, const Phase *phase) { /* a load phase
 }
 
 static void add_phases(Str *text, json_t *root, const PlanCase *c) {
-    const Job *j = &c->job;
+    const Job *j = &c->base.job;
     const Program *p = &j->ring->p;
     Timeline t;
     plan_timeline(&t, p, &j->ring->machine, POOL_DEVICE);
@@ -120,7 +120,7 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
 void plan_grpo_say_update(Str *text, const PlanCase *c) {
     const GrpoSpec *g = &c->grpo.spec;
     str_addf(text, "%lld prompts of up to %lld tokens, %lld answers of up to %lld to each",
-             (long long)(c->global_batch / g->group), (long long)g->prompt_tokens, (long long)g->group,
+             (long long)(c->base.global_batch / g->group), (long long)g->prompt_tokens, (long long)g->group,
              (long long)g->answer_tokens);
     if (g->has_evaluator) str_addf(text, ", each evaluated in up to %lld", (long long)g->evaluator_tokens);
     str_addf(text, "; times are for answers of %lld (%s)", (long long)grpo_expected_tokens(g),
@@ -129,7 +129,7 @@ void plan_grpo_say_update(Str *text, const PlanCase *c) {
 
 /* Of a micro-step, and of the same without sharing. */
 static void add_shared(Str *text, json_t *root, const PlanCase *c) {
-    const JobSpec *s = &c->job.spec;
+    const JobSpec *s = &c->base.job.spec;
     const GrpoSpec *g = &c->grpo.spec;
     int64_t tokens = s->micro_batch * s->seq, alone = job_micro_samples(s) * (g->prompt_tokens + g->answer_tokens);
     json_object_set_new(
@@ -165,7 +165,7 @@ static json_t *add_card(Str *text, const PlanCase *c, SearchMemo *memo, int whic
     const Machine *m = &memo->machine[which];
     int64_t room = m->free_bytes[POOL_DEVICE] + m->context_bytes;
     JobSpec s = c->asked;
-    bool fits = job_search_memo(f, &s, memo, which, &c->host, c->free, (FitLimits){.device_bytes = room});
+    bool fits = job_search_memo(f, &s, memo, which, &c->base.host, c->free, (FitLimits){.device_bytes = room});
     json_t *row = json_pack("{s:s, s:I, s:s}", "name", card->name, "room_bytes", (json_int_t)room, "verdict",
                             !fits ? "no" : f->fit.best ? "fits with" : "fits");
     str_addf(text, "  %4d GB  %-14s %10s  ", card->label_gb, card->name, units_bytes(room).s);
@@ -200,7 +200,7 @@ void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c) {
     SearchMemo memo = {.machine = m, .n_machines = n};
     json_t *list = json_array();
     str_addf(text, "\nthe cards, one of each size, empty; global batch %lld\n  %7s  %-14s %10s  %10s  %10s\n",
-             (long long)c->global_batch, "", "", "memory", "takes", "an update");
+             (long long)c->base.global_batch, "", "", "memory", "takes", "an update");
     for (int i = 0; i < n; i++) json_array_append_new(list, add_card(text, c, &memo, i, card[i]));
     json_object_set_new(root, "cards", list);
     search_memo_free(&memo);

@@ -73,8 +73,7 @@ static void add_verdict(Str *out, const json_t *v) {
     const char *word = json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "fits" : "no";
     const char *kind = !strcmp(word, "no") ? "no" : !strcmp(word, "fits") ? "yes" : "note";
     str_addf(out, "<td><span class=\"tag %s\">", kind);
-    str_add_html(out, word);
-    str_add(out, "</span></td>");
+    html_in(out, "", word, "</span></td>");
 }
 
 static const Card *smallest_card(const json_t *names) {

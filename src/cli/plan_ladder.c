@@ -30,7 +30,7 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
         return row;
     }
     const FitCost *t = &f->fit.trial[f->fit.best].c;
-    Forecast fore = plan_forecast(c, s, &c->machine, t->seconds);
+    Forecast fore = plan_forecast(c, s, &c->base.machine, t->seconds);
     Str flags = {0};
     technique_layout_flags(&flags, s);
     str_addf(text, "%4lld x %-5lld %10s  %5.1f %%  %9s  %4.0f %%  %s\n", (long long)job_micro_samples(s),
@@ -49,20 +49,20 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
 
 void plan_add_ladder(Str *text, json_t *root, const PlanCase *c) {
     int64_t room = plan_case_room(c);
-    SearchMemo memo = {.machine = &c->machine, .n_machines = 1};
+    SearchMemo memo = {.machine = &c->base.machine, .n_machines = 1};
     SearchFreedom free = c->free;
     Search *f = MEM_NEW(Search, 1);
     json_t *list = json_array();
     free.micro_batch = true;
     str_addf(text, "\nthe ladder: the fastest plan within a share of %s, global batch %lld\n", units_bytes(room).s,
-             (long long)c->global_batch);
+             (long long)c->base.global_batch);
     str_addf(text, "  %-10s %5s %10s  %-12s %10s  %7s  %9s  %s\n", "", "", "memory", "micro-batch", "takes",
              "share", "tokens/s", "ceiling");
     for (int i = 0; i < COUNT_OF(rungs); i++) {
         JobSpec s = c->asked;
-        FitLimits limits = c->limits;
+        FitLimits limits = c->base.limits;
         limits.device_bytes = (int64_t)(rungs[i].share * (double)room);
-        job_search_memo(f, &s, &memo, 0, &c->host, free, limits);
+        job_search_memo(f, &s, &memo, 0, &c->base.host, free, limits);
         json_array_append_new(list, add_rung(text, c, &rungs[i], f, &s, room));
         search_free(f);
     }
@@ -111,7 +111,7 @@ static json_t *add_batch(Str *text, const PlanCase *c, const Machine *m, JobSpec
     Ring *r = MEM_NEW(Ring, 1);
     json_t *row = NULL;
     for (int l = 0; recomputed && l < s.m.config.layers; l++) s.recompute[l] = RECOMPUTE_BLOCK;
-    if (job_plan(j, r, &s, m, &c->host, NULL)) {
+    if (job_plan(j, r, &s, m, &c->base.host, NULL)) {
         int64_t total = ring_process_bytes(j->ring), batch = growing_bytes(j);
         str_addf(text, " %11s %11s", units_bytes(batch).s, units_bytes(total).s);
         row = json_pack("{s:I, s:I}", "activation_bytes", (json_int_t)batch, "total_bytes", (json_int_t)total);
@@ -124,7 +124,8 @@ static json_t *add_batch(Str *text, const PlanCase *c, const Machine *m, JobSpec
 }
 
 void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
-    Machine m = c->machine.kind == MACHINE_CUDA ? c->machine : card_machine(card_at(0)); /* a table about GPUs */
+    const Machine *own = &c->base.machine;
+    Machine m = own->kind == MACHINE_CUDA ? *own : card_machine(card_at(0)); /* a table about GPUs */
     bool both = c->free.recompute;
     json_t *list = json_array();
     JobSpec one = c->asked;
@@ -139,7 +140,7 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     for (int64_t rows = 1; rows <= 256; rows *= 2) {
         JobSpec s = c->asked;
         job_set_micro(&s, rows, m.kind);
-        if (!s.rows) s.accum = (MAX2(c->global_batch, rows) + rows - 1) / rows;
+        if (!s.rows) s.accum = (MAX2(c->base.global_batch, rows) + rows - 1) / rows;
         if (rows * s.seq > INT32_MAX / 2) break;
         str_addf(text, "  %5lld", (long long)rows);
         json_t *row = add_batch(text, c, &m, s, false);

@@ -12,18 +12,11 @@ bool plan_wants_page(const Options *o) {
 
 bool plan_write_pictures(PlanPage *page, Err *e) {
     const char *svg = opt_text(page->options, OPT_SVG), *html = opt_text(page->options, OPT_HTML);
-    Str out = {0};
-    bool ok = true;
-    if (svg) {
-        plan_svg(&out, page);
-        ok = file_write_all(svg, out.data, out.len, e);
-        str_clear(&out);
-    }
-    if (ok && html) {
-        plan_html(&out, page);
-        ok = file_write_all(html, out.data, out.len, e);
-    }
-    str_free(&out);
+    Str picture = {0}, whole = {0};
+    if (svg) plan_svg(&picture, page);
+    if (html) plan_html(&whole, page);
+    bool ok = (!svg || file_write_str(svg, &picture, e)) && (!html || file_write_str(html, &whole, e));
+    str_free(&whole);
     str_free(&page->job);
     str_free(&page->flags);
     json_decref(page->facts);
@@ -45,14 +38,14 @@ static void say_trained(Str *text, const Job *j) {
 }
 
 static json_t *facts_of(const PlanCase *c) {
-    const Job *j = &c->job;
+    const Job *j = &c->base.job;
     const JobSpec *s = &j->spec;
     json_t *facts = json_object();
     Str text = {0};
     say_trained(&text, j);
     add_fact(facts, "trained", &text);
     str_addf(&text, "%lld x %lld tokens a micro-batch, %lld micro-batches an update, global batch %lld",
-             (long long)s->micro_batch, (long long)s->seq, (long long)s->accum, (long long)c->global_batch);
+             (long long)s->micro_batch, (long long)s->seq, (long long)s->accum, (long long)c->base.global_batch);
     add_fact(facts, "batch", &text);
     if (c->has_grpo) {
         plan_grpo_say_update(&text, c);
@@ -60,7 +53,7 @@ static json_t *facts_of(const PlanCase *c) {
     }
     show_dtypes(&text, s);
     add_fact(facts, "number formats", &text);
-    str_addf(&text, "%s; rates: %s", c->machine.name, c->machine.source ? c->machine.source : "estimated");
+    str_addf(&text, "%s; rates: %s", c->base.machine.name, c->base.machine.source);
     add_fact(facts, "device", &text);
     int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE], arena = j->ring->ledger.arena_bytes[POOL_DEVICE];
     str_addf(&text, "%s steps, %s tensors, placed at %.4f of the lower bound in %.1f ms", units_count(j->ring->p.n_s).s,
@@ -71,18 +64,18 @@ static json_t *facts_of(const PlanCase *c) {
 }
 
 bool plan_case_write(const PlanCase *c, const json_t *plan, const char *refusal, Err *e) {
-    const JobSpec *s = &c->job.spec;
-    PlanPage page = {.options = c->o,
+    const JobSpec *s = &c->base.job.spec;
+    PlanPage page = {.options = c->base.o,
                      .model = s->m.config.name,
                      .facts = facts_of(c),
                      .plan = plan,
-                     .program = &c->ring.p,
-                     .machine = &c->ring.machine,
-                     .ledger = &c->ring.ledger,
-                     .process_bytes = ring_process_bytes(&c->ring),
+                     .program = &c->base.ring.p,
+                     .machine = &c->base.ring.machine,
+                     .ledger = &c->base.ring.ledger,
+                     .process_bytes = ring_process_bytes(&c->base.ring),
                      .room_bytes = plan_case_room(c),
                      .room = c->has_budget              ? "the budget"
-                             : opt_given(c->o, OPT_GPU) ? "free on such a card"
+                             : opt_given(c->base.o, OPT_GPU) ? "free on such a card"
                                                         : "free here now",
                      .refusal = refusal};
     technique_layout_flags(&page.flags, s);

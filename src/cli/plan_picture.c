@@ -93,10 +93,10 @@ void picture_close(Picture *p) {
     plan_timeline_free(&p->t);
 }
 
-double picture_x(const Picture *p, double step) {
+static double x_of(const Picture *p, double step) {
     return p->frame.x + p->frame.width * step / (double)MAX2(p->t.n_steps, 1);
 }
-double picture_y(const Picture *p, double bytes) {
+static double y_of(const Picture *p, double bytes) {
     return p->frame.y + p->frame.height * (1 - bytes / p->top);
 }
 
@@ -121,8 +121,8 @@ static void add_edge(Str *out, const Picture *p, int k, bool back) {
     double last = -1;
     for (int i = 0; i < p->columns; i++) {
         int c = back ? p->columns - 1 - i : i;
-        double y = picture_y(p, edge(p, k, c));
-        double x = picture_x(p, (double)(back ? c + 1 : c) * p->t.n_steps / p->columns);
+        double y = y_of(p, edge(p, k, c));
+        double x = x_of(p, (double)(back ? c + 1 : c) * p->t.n_steps / p->columns);
         if (last >= 0 && y > last - 0.05 && y < last + 0.05) continue;
         if (last < 0)
             str_addf(out, "%s%.1f %.1f", back ? "L" : "M", x, y);
@@ -200,7 +200,7 @@ static void add_style(Str *out) {
 static void add_grid(Str *out, const Picture *p) {
     double unit, grid = picture_grid(p->top, &unit);
     for (int line = 0; line * grid * unit <= p->top; line++) {
-        double v = line * grid, y = picture_y(p, v * unit);
+        double v = line * grid, y = y_of(p, v * unit);
         str_addf(out,
                  "<line class=\"g\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                  "<text class=\"s\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g %s</text>\n",
@@ -211,7 +211,7 @@ static void add_grid(Str *out, const Picture *p) {
 static void add_phases(Str *out, const Picture *p) {
     for (int i = 0; i < p->page->program->n_phases; i++) {
         const Phase *ph = &p->page->program->phase[i];
-        double x0 = picture_x(p, ph->begin), x1 = picture_x(p, ph->end);
+        double x0 = x_of(p, ph->begin), x1 = x_of(p, ph->end);
         char name[96], times[32] = "";
         if (ph->repeat > 1) snprintf(times, sizeof times, " x %lld", (long long)ph->repeat);
         snprintf(name, sizeof name, "%.60s%s", ph->name, times);
@@ -242,14 +242,14 @@ static void add_legend(Str *out, const Picture *p) {
                  units_bytes(picture_line_bytes(p, k)).s);
         if (picture_label(p, k, &label))
             str_addf(out, "<text class=\"l\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                     picture_x(p, label.step), picture_y(p, label.bytes) + 4, name);
+                     x_of(p, label.step), y_of(p, label.bytes) + 4, name);
     }
     str_addf(out, "<text class=\"s\" x=\"%d\" y=\"%d\" text-anchor=\"end\">at the peak</text>\n", WIDTH - 6,
              TOP - 4);
 }
 
 static void add_peak(Str *out, const Picture *p) {
-    double x = picture_x(p, p->t.peak_step + 0.5), y = picture_y(p, (double)(p->beside + p->t.peak_bytes));
+    double x = x_of(p, p->t.peak_step + 0.5), y = y_of(p, (double)(p->beside + p->t.peak_bytes));
     bool left = x > LEFT + PLOT_W * 0.5;
     str_addf(out,
              "<circle class=\"p\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/><text class=\"t\" x=\"%.1f\" y=\"%.1f\" "
@@ -260,7 +260,7 @@ static void add_peak(Str *out, const Picture *p) {
 }
 
 static void add_budget(Str *out, const Picture *p) {
-    double y = picture_y(p, (double)p->budget);
+    double y = y_of(p, (double)p->budget);
     if (!p->budget) return;
     str_addf(out,
              "<line class=\"b\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"t\" x=\"%d\" "

@@ -27,8 +27,6 @@ typedef struct BandLabel { /* a place inside a class's area that is wide and hig
 void picture_open(Picture *p, const PlanPage *page, Frame frame);
 void picture_close(Picture *p);
 
-double picture_x(const Picture *p, double step);
-double picture_y(const Picture *p, double bytes);
 void picture_areas(Str *out, const Picture *p); /* one <path class="cN"> a class, from the bottom up */
 bool picture_label(const Picture *p, int line, BandLabel *label); /* line -1: what stands beside the arena */
 const char *picture_line_name(const Picture *p, int line);

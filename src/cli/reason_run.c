@@ -25,11 +25,7 @@ static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) 
         str_free(&plain);
         return ok;
     }
-    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
-    if (!messages) return fail(e, ERR_FAIL, "a prompt is not UTF-8");
-    bool ok = gen_setup_encode_chat(n, out, messages, e);
-    json_decref(messages);
-    return ok;
+    return gen_setup_encode_turn(n, out, text, (int64_t)strlen(text), e);
 }
 
 static bool prompt_tokens(const ReasonRun *r, int64_t *n, Str *text, Err *e) { /* empties text */

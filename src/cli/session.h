@@ -8,7 +8,6 @@
 #include "cli/peak.h"
 #include "cli/rules.h"
 #include "cli/setup.h"
-#include "train/run.h"
 
 typedef struct Session Session;
 
@@ -26,27 +25,15 @@ typedef struct SessionTask {
 
 struct Session {
     Options found; /* a copy of those given, in which --allow may settle some */
-    const Options *o; /* it */
+    JobSetup base; /* by it */
     const SessionTask *task; /* NULL: a data set */
     void *own;               /* the task's; owns */
     RunSource source;        /* the task's */
     JudgeSetup best;         /* what the best checkpoint is chosen by */
     Taken taken;
-    ModelFiles model;
-    Words words;
-    char words_folder[SHARE_PATH]; /* where they are found, if not as given */
-    Dataset *data, *held_out;
-    Backend *backend;
-    Machine machine;
-    HostBytes host;
-    JobSpec asked, spec; /* before the planner decided, and after */
-    Job job;
-    Ring ring;
-    bool planned;
-    UpdateRows rows; /* of the updates, where they differ */
+    JobSpec asked; /* before the planner decided; base.spec: after */
     char out[600]; /* when it is not given */
-    int64_t global_batch, budget_bytes;
-    FitLimits limits;
+    int64_t budget_bytes;
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
@@ -55,9 +42,7 @@ struct Session {
     SavePlan saving;
     HistoryLog history; /* all zero: no step log */
     StepLogPlan step_log;
-    Run run;
     JobStatus status; /* told to the monitor while the run is open */
-    bool running;
     RunResult result;
     double predicted_seconds; /* of an update */
 };

@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "exec/exec.h"
 #include "store/history.h"
+#include "train/run.h"
 #include "train/search.h"
 
 /* ---- setup_model.c ---- */
@@ -19,6 +20,29 @@ typedef struct ModelFiles {
     bool has_folder;
     char folder[1024];
 } ModelFiles;
+
+typedef struct Words { /* what turns text into ids */
+    Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
+    Template *chat;
+} Words;
+
+typedef struct JobSetup { /* a job and all that it stands on; all zero: nothing of it is open */
+    const Options *o;     /* keeps */
+    ModelFiles model;
+    Words words;
+    char words_folder[SHARE_PATH]; /* where they are found, if not as given */
+    Dataset *data, *held_out;      /* NULL: none */
+    UpdateRows rows;               /* of the updates, where they differ */
+    Backend *backend;              /* NULL: a card that is not here */
+    Machine machine;
+    FitLimits limits;
+    HostBytes host;
+    JobSpec spec;
+    int64_t global_batch;
+    Job job;
+    Ring ring;
+    Run run;
+} JobSetup;
 
 /* A folder, a preset, or a hub id in the local cache. */
 bool setup_model(ModelFiles *m, const Options *o, Err *e);
@@ -61,10 +85,6 @@ bool setup_check_free(const Ring *r, Backend *b, Err *e);
 
 /* ---- setup_data.c ---- */
 
-typedef struct Words { /* what turns text into ids */
-    Tokenizer *tokenizer; /* NULL: none is there, ids rows only */
-    Template *chat;
-} Words;
 bool setup_words_of(Words *w, const char *folder, Err *e); /* of a folder that has a tokenizer */
 /* Where tokenizer and templates are, which also go beside what is written: --tokenizer's, or the model's folder;
  * NULL: there are none. */
@@ -74,6 +94,7 @@ void setup_words_free(Words *w);
 /* Memory that a data set may take, reading included; 0: no limit is known. */
 int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w);
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out); /* the most at any time; both may be NULL */
+DataOptions setup_data_words(const Words *w, const ModelFiles *m); /* what makes ids of rows; the rest is zero */
 /* --data or --eval-data */
 bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
                 Err *e);
@@ -82,21 +103,18 @@ bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles 
 int64_t setup_updates(const Options *o, const Dataset *d, int64_t global_batch);
 /* How many rows updates have and who attends: settles accum, rows and attend of the spec. --pack auto on a GPU: the
  * faster of packing the samples of an update and of giving each a row, said in one line. */
-bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
-                   const Machine *m, const HostBytes *host, FitLimits limits, Err *e);
+bool setup_packing(JobSetup *j, Err *e);
 
 /* ---- setup_history.c ---- */
 
 /* What fixes the bits of a training run, as the header of its step log: {name: text}. Gives; NULL: see e. */
-json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
-                          const Machine *machine, Err *e);
+json_t *setup_history_job(const JobSetup *j, Err *e);
 /* --step-log: its folder; "auto" is in --out. */
 void setup_history_folder(char *to, size_t size, const Options *o);
 bool setup_history_updates(Format *f, const Options *o); /* its updates are stored, in that format */
-void setup_history_host(HostBytes *h, const Options *o, int64_t global_batch); /* of host memory, what it takes */
+void setup_history_host(JobSetup *j); /* of host memory, what it takes */
 /* Looks at it for a run that resumes at that step (0: begins). Without --step-log l stays all zero. */
-bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
-                   const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e);
+bool setup_history(HistoryLog *l, const JobSetup *j, int64_t resumed_step, Err *e);
 
 /* ---- setup_budget.c ---- */
 
@@ -112,7 +130,7 @@ bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);
 /* Decides that: the fastest that fits; when nothing does, within --allow. Else the spec stays as asked. */
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits);
+void setup_fit(JobSetup *j);
 /* Where --allow changed the mathematics, the options say so from here on, for config.yaml and the checkpoint's
  * record. */
 typedef struct Taken {
@@ -134,10 +152,22 @@ typedef struct Shortage { /* less was found than was planned */
 } Shortage;
 
 /* What the job finds now, before (x NULL) or after it asked for its pools. */
-Shortage setup_shortage(const Job *j, const Exec *x, Backend *b);
-/* --on-shortage: the fastest plan of the same mathematics within what was found, in *s and *limits, said in one line;
+Shortage setup_shortage(const JobSetup *j, const Exec *x);
+/* --on-shortage: the fastest plan of the same mathematics within what was found, in spec and limits, said in one line;
  * asked: what the options gave. False: stop was asked for, or nothing fits; e, which holds the refusal, says so. */
-bool setup_replan(JobSpec *s, FitLimits *limits, const JobSpec *asked, const Options *o, const Job *j,
-                  const HostBytes *host, Shortage what, Err *e);
+bool setup_replan(JobSetup *j, const JobSpec *asked, Shortage what, Err *e);
+
+/* ---- setup_job.c ---- */
+
+/* From the options to the job, in this order; setup_job_close in any case. */
+bool setup_job_model(JobSetup *j, const Options *o, bool train, Err *e); /* model and spec; weights if not trained */
+bool setup_job_machine(JobSetup *j, Err *e);                /* the device, a precision that it has, the limits */
+bool setup_job_data(JobSetup *j, FitLimits limits, Err *e); /* words, --data, and what is held out of it or given */
+void setup_job_count(JobSetup *j);                          /* what those take of the host */
+bool setup_job_plan(JobSetup *j, Err *e); /* the spec, planned; refused above the limits or above what is free */
+RunOptions setup_job_options(JobSetup *j); /* where weights, adapter and words come from; the rest is the caller's */
+void setup_job_close_data(JobSetup *j);    /* and words: others may be opened */
+void setup_job_close_device(JobSetup *j);  /* and run and plan: another job may be planned on the same data */
+void setup_job_close(JobSetup *j);
 
 #endif

@@ -158,21 +158,23 @@ static void explain(const Search *f) {
     }
 }
 
-void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
+void setup_fit(JobSetup *j) {
+    const Options *o = j->o;
     SearchFreedom free = setup_freedom(o);
     Search *f = MEM_NEW(Search, 1);
-    JobSpec asked = *s;
+    JobSpec *s = &j->spec, asked = *s;
+    FitLimits limits = j->limits;
     Str flags = {0}, taken = {0};
     Work work;
     work_begin(&work, WORK_COUNT, 0, "planning");
-    bool fits = job_search(f, s, m, host, free, limits);
+    bool fits = job_search(f, s, &j->machine, &j->host, free, limits);
     work_end(&work);
     int64_t plain_bytes = f->asked_bytes;
     bool plain_fits = f->fit.n && f->fit.trial[0].fits;
     if (opt_flag(o, OPT_EXPLAIN)) explain(f);
     if (!fits && allowed(o)) {
         search_free(f);
-        fits = job_search_allowed(f, s, m, host, free, limits, allowed(o));
+        fits = job_search_allowed(f, s, &j->machine, &j->host, free, limits, allowed(o));
         if (fits && opt_flag(o, OPT_EXPLAIN)) explain(f);
         if (fits) technique_changed_flags(&taken, s, &asked, true);
         if (fits)
@@ -188,7 +190,7 @@ void setup_fit(JobSpec *s, const Options *o, const Machine *m, const HostBytes *
     if (!fits && limits.disk_bytes) { /* what only the disk does not hold is refused with its bytes: setup_check_disk */
         limits.disk_bytes = 0;
         search_free(f);
-        job_search(f, s, m, host, free, limits);
+        job_search(f, s, &j->machine, &j->host, free, limits);
     }
     search_free(f);
     str_free(&flags);

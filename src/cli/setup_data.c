@@ -114,21 +114,22 @@ static bool open_with_graphs(Dataset **d, const Options *o, OptId id, DataOption
     return ok;
 }
 
+DataOptions setup_data_words(const Words *w, const ModelFiles *m) {
+    DataOptions d = {.tokenizer = w->tokenizer, .chat = w->chat, .vocab = m->config.vocab, .eos_id = m->config.eos_id};
+    if (!w->tokenizer) return d;
+    int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
+    if (eos >= 0) d.eos_id = eos;
+    if (bos >= 0) d.bos_text = tokenizer_piece(w->tokenizer, bos);
+    if (eos >= 0) d.eos_text = tokenizer_piece(w->tokenizer, eos);
+    return d;
+}
+
 bool setup_data(Dataset **d, const Options *o, const Words *w, const ModelFiles *m, OptId id, int64_t room_bytes,
                 Err *e) {
-    DataOptions d_options = {.tokenizer = w->tokenizer,
-                             .chat = w->chat,
-                             .seq = opt_int(o, OPT_SEQ),
-                             .vocab = m->config.vocab,
-                             .eos_id = m->config.eos_id,
-                             .max_samples = opt_int(o, OPT_MAX_SAMPLES),
-                             .limit_bytes = room_bytes};
-    if (w->tokenizer) {
-        int32_t bos = tokenizer_bos(w->tokenizer), eos = tokenizer_eos(w->tokenizer);
-        if (eos >= 0) d_options.eos_id = eos;
-        if (bos >= 0) d_options.bos_text = tokenizer_piece(w->tokenizer, bos);
-        if (eos >= 0) d_options.eos_text = tokenizer_piece(w->tokenizer, eos);
-    }
+    DataOptions d_options = setup_data_words(w, m);
+    d_options.seq = opt_int(o, OPT_SEQ);
+    d_options.max_samples = opt_int(o, OPT_MAX_SAMPLES);
+    d_options.limit_bytes = room_bytes;
     d_options.pack = opt_is(o, OPT_PACK, "on")       ? PACK_ON
                      : opt_is(o, OPT_PACK, "off")    ? PACK_OFF
                      : opt_is(o, OPT_PACK, "update") ? PACK_UPDATE
@@ -161,53 +162,52 @@ static void set_rows(JobSpec *s, const UpdateRows *rows, int64_t global_batch) {
 }
 
 /* Seconds an update of the fastest plan takes; 0: none fits. */
-static double fastest(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
+static double fastest(JobSpec s, const JobSetup *j) {
     Search *f = MEM_NEW(Search, 1);
-    double seconds =
-        job_search(f, &s, m, host, setup_freedom(o), limits) ? f->fit.trial[f->fit.best].c.seconds : 0;
+    bool fits = job_search(f, &s, &j->machine, &j->host, setup_freedom(j->o), j->limits);
+    double seconds = fits ? f->fit.trial[f->fit.best].c.seconds : 0;
     search_free(f);
     mem_free(f);
     return seconds;
 }
 
 /* A library attends to rows of one sample each alone. Whether that is worth a row a sample is for the plans to say. */
-static bool is_faster_unpacked(const JobSpec *s, const UpdateRows *rows, int64_t global_batch, const Options *o,
-                               const Machine *m, const HostBytes *host, FitLimits limits) {
-    JobSpec packed = *s, alone = *s;
-    set_rows(&packed, rows, global_batch);
-    set_rows(&alone, NULL, global_batch);
+static bool is_faster_unpacked(const JobSetup *j) {
+    JobSpec packed = j->spec, alone = j->spec;
+    set_rows(&packed, &j->rows, j->global_batch);
+    set_rows(&alone, NULL, j->global_batch);
     packed.attend = ATTEND_OWN;
     alone.attend = ATTEND_FAST;
-    double with = fastest(packed, o, m, host, limits), without = fastest(alone, o, m, host, limits);
+    double with = fastest(packed, j), without = fastest(alone, j), tokens = j->rows.mean_tokens;
     bool takes_alone = without > 0 && (with <= 0 || without < with);
     if (with > 0 && without > 0)
         log_line("--pack %s, predicted %s tokens/s; %s (--pack %s): %s", takes_alone ? "off" : "update",
-                 units_count((int64_t)(rows->mean_tokens / MIN2(with, without))).s,
+                 units_count((int64_t)(tokens / MIN2(with, without))).s,
                  takes_alone ? "packed among themselves, with snug's own attention"
                              : "a row each, with the library's attention",
-                 takes_alone ? "update" : "off",
-                 units_count((int64_t)(rows->mean_tokens / MAX2(with, without))).s);
+                 takes_alone ? "update" : "off", units_count((int64_t)(tokens / MAX2(with, without))).s);
     return takes_alone;
 }
 
-bool setup_packing(JobSpec *s, UpdateRows *rows, Dataset *d, Dataset *held_out, int64_t global_batch, const Options *o,
-                   const Machine *m, const HostBytes *host, FitLimits limits, Err *e) {
+bool setup_packing(JobSetup *j, Err *e) {
+    const Options *o = j->o;
+    JobSpec *s = &j->spec;
+    UpdateRows *rows = &j->rows;
     update_rows_free(rows);
-    if (dataset_packs_updates(d)) {
-        update_rows_count(rows, d, global_batch, setup_updates(o, d, global_batch));
+    if (dataset_packs_updates(j->data)) {
+        update_rows_count(rows, j->data, j->global_batch, setup_updates(o, j->data, j->global_batch));
         log_line("an update of %s samples: %.1f rows of %s tokens on average, %lld at most, %.0f %% filled",
-                 units_count(global_batch).s, rows->mean_rows, units_count(s->seq).s, (long long)rows->most,
+                 units_count(j->global_batch).s, rows->mean_rows, units_count(s->seq).s, (long long)rows->most,
                  100 * rows->fill);
         bool open = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "auto") && !opt_flag(o, OPT_DETERMINISTIC);
         bool alone = opt_is(o, OPT_PACK, "auto") && opt_is(o, OPT_ATTENTION, "cudnn");
-        if (m->kind == MACHINE_CUDA && s->m.activations != FMT_F32 && open)
-            alone = is_faster_unpacked(s, rows, global_batch, o, m, host, limits);
+        if (j->machine.kind == MACHINE_CUDA && s->m.activations != FMT_F32 && open) alone = is_faster_unpacked(j);
         if (alone) {
-            dataset_pack_updates(d, false);
-            if (held_out && dataset_packs_updates(held_out)) dataset_pack_updates(held_out, false);
+            dataset_pack_updates(j->data, false);
+            if (j->held_out && dataset_packs_updates(j->held_out)) dataset_pack_updates(j->held_out, false);
         }
     }
-    set_rows(s, dataset_packs_updates(d) ? rows : NULL, global_batch);
-    bool packed = dataset_is_packed(d) || (held_out && dataset_is_packed(held_out));
+    set_rows(s, dataset_packs_updates(j->data) ? rows : NULL, j->global_batch);
+    bool packed = dataset_is_packed(j->data) || (j->held_out && dataset_is_packed(j->held_out));
     return setup_attention(s, o, packed, e);
 }

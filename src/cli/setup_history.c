@@ -47,22 +47,22 @@ static void set_device(json_t *to, const Machine *m) {
     json_object_set_new(to, "device", json_string(name));
 }
 
-json_t *setup_history_job(const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
-                          const Machine *machine, Err *e) {
+json_t *setup_history_job(const JobSetup *j, Err *e) {
+    const Options *o = j->o;
     char binary[SHA256_HEX];
     uint64_t model = 0, adapter = 0;
-    bool from_files = m->has_folder && !s->m.random_init;
-    if (!hash_program(binary, e) || (from_files && !identity_of(&model, m->folder, e)) ||
+    bool from_files = j->model.has_folder && !j->spec.m.random_init;
+    if (!hash_program(binary, e) || (from_files && !identity_of(&model, j->model.folder, e)) ||
         (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)))
         return NULL;
     json_t *job = options_json(o, true);
     json_object_set_new(job, "binary", json_string(binary));
     if (from_files) json_set_hex(job, "model", model);
     if (opt_given(o, OPT_ADAPTER)) json_set_hex(job, "adapter", adapter);
-    json_set_hex(job, "data", dataset_fingerprint(d));
-    set_count(job, "micro-batch", s->micro_batch);
-    set_count(job, "accum", s->accum);
-    set_device(job, machine);
+    json_set_hex(job, "data", dataset_fingerprint(j->data));
+    set_count(job, "micro-batch", j->spec.micro_batch);
+    set_count(job, "accum", j->spec.accum);
+    set_device(job, &j->machine);
     return job;
 }
 
@@ -79,36 +79,37 @@ bool setup_history_updates(Format *f, const Options *o) {
     return opt_given(o, OPT_STEP_LOG) && stored_format(f, opt_text(o, OPT_STEP_LOG_UPDATES));
 }
 
-void setup_history_host(HostBytes *h, const Options *o, int64_t global_batch) {
-    const char *copying = opt_text(o, OPT_STEP_LOG_STATES);
-    h->logged_samples = opt_given(o, OPT_STEP_LOG) ? global_batch : 0;
-    h->stores_updates = setup_history_updates(&h->update_format, o);
+void setup_history_host(JobSetup *j) {
+    HostBytes *h = &j->host;
+    const char *copying = opt_text(j->o, OPT_STEP_LOG_STATES);
+    h->logged_samples = opt_given(j->o, OPT_STEP_LOG) ? j->global_batch : 0;
+    h->stores_updates = setup_history_updates(&h->update_format, j->o);
     h->state_copying = !strcmp(copying, "copied")   ? STATES_COPIED
                        : !strcmp(copying, "direct") ? STATES_DIRECT
                                                     : STATES_AUTO;
 }
 
-bool setup_history(HistoryLog *l, const Options *o, const ModelFiles *m, const Dataset *d, const JobSpec *s,
-                   const Machine *machine, int64_t global_batch, int64_t resumed_step, Err *e) {
+bool setup_history(HistoryLog *l, const JobSetup *j, int64_t resumed_step, Err *e) {
+    const Options *o = j->o;
     char folder[1024];
     *l = (HistoryLog){0};
     if (!opt_given(o, OPT_STEP_LOG)) return true;
-    if (dataset_is_packed(d) && !dataset_packs_updates(d))
+    if (dataset_is_packed(j->data) && !dataset_packs_updates(j->data))
         return fail(
             e, ERR_USAGE,
             "--step-log: its lines name samples, and a row holds parts of several here; give --pack update or off");
-    if (machine->kind != MACHINE_CPU && !opt_flag(o, OPT_DETERMINISTIC))
+    if (j->machine.kind != MACHINE_CPU && !opt_flag(o, OPT_DETERMINISTIC))
         return fail(e, ERR_USAGE,
                     "--step-log: on a GPU product algorithms are chosen by the clock, and a replay would differ; add "
                     "--deterministic");
-    json_t *job = setup_history_job(o, m, d, s, machine, e);
+    json_t *job = setup_history_job(j, e);
     if (!job) return false;
     setup_history_folder(folder, sizeof folder, o);
     /* in the run's own folder, which has no checkpoint: of a run that was killed before its first */
     bool left = !resumed_step && opt_is(o, OPT_STEP_LOG, "auto") && !history_has_ended(folder);
     if (!history_look(l, folder, job, opt_int(o, OPT_STEP_LOG_STRIDE), resumed_step,
-                      left || opt_flag(o, OPT_OVERWRITE), global_batch, e))
+                      left || opt_flag(o, OPT_OVERWRITE), j->global_batch, e))
         return false;
-    l->threads = machine->threads;
+    l->threads = j->machine.threads;
     return true;
 }

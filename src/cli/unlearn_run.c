@@ -20,9 +20,9 @@ static bool read_options(UnlearnRun *r, Err *e) {
     snprintf(config, sizeof config, "%.1000s/config.yaml", r->folder);
     if (!file_exists(config))
         return fail(e, ERR_FAIL, "--run %s: holds no config.yaml: it is not the folder of a `snug train`", r->folder);
-    r->parsed = true;
     if (!options_parse(&r->given, CMD_TRAIN, 2, words, e)) return false;
-    options_reset(&r->given, OPT_BUDGET); /* of this machine, now */
+    options_reset(&r->given, OPT_BUDGET);    /* of this machine, now */
+    options_reset(&r->given, OPT_EVAL_DATA); /* nothing is evaluated */
     for (int i = 0; i < COUNT_OF(ours); i++)
         if (opt_given(r->o, ours[i])) r->given.value[ours[i]] = r->o->value[ours[i]];
     options_settle(&r->given, OPT_OUT, r->folder, "--run");
@@ -41,7 +41,6 @@ static bool read_history(UnlearnRun *r, Err *e) {
             r->folder);
     setup_history_folder(folder, sizeof folder, &r->given);
     if (!history_read(&r->history, folder, e)) return false;
-    r->has_history = true;
     const char *micro = json_string_value(json_object_get(r->history.job, "micro-batch"));
     if (!micro) return fail(e, ERR_FAIL, "step log %s: its first line names no micro-batch", folder);
     snprintf(r->micro_text, sizeof r->micro_text, "%s", micro);
@@ -49,40 +48,26 @@ static bool read_history(UnlearnRun *r, Err *e) {
     return true;
 }
 
-static bool open_data(UnlearnRun *r, Err *e) {
-    const Options *o = &r->given;
-    if (!setup_words(&r->words, o, &r->model, e)) return false;
-    int64_t room = setup_data_room(&r->machine, r->limits, &r->words);
-    if (!setup_data(&r->data, o, &r->words, &r->model, OPT_DATA, room, e)) return false;
-    if (opt_real(o, OPT_VAL_SPLIT) > 0 && !dataset_split(r->data, &r->held_out, opt_real(o, OPT_VAL_SPLIT), e))
-        return false;
-    r->host.data = dataset_bytes(r->data) + (r->held_out ? dataset_bytes(r->held_out) : 0);
-    r->host.reading = setup_reading_bytes(r->data, NULL);
-    r->host.tokenizer = r->words.tokenizer ? tokenizer_bytes(r->words.tokenizer) : 0;
+static bool open_data(JobSetup *s, Err *e) {
+    if (!setup_job_data(s, s->limits, e)) return false;
+    s->host.reading = setup_reading_bytes(s->data, NULL);
     return true;
 }
 
 /* ---- planned and opened ---- */
 
 static bool plan(UnlearnRun *r, UnlearnVectors *vectors, void *user, Err *e) {
-    const Options *o = &r->given;
+    JobSetup *s = &r->base;
     if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
-        r->spec.task = &task_gauss_newton;
-    if (!setup_packing(&r->spec, &r->rows, r->data, NULL, r->global_batch, o, &r->machine, &r->host, r->limits, e))
-        return false;
-    r->host.batches = run_batch_bytes(&r->spec, r->global_batch, r->data, 0);
-    if (!job_plan(&r->job, &r->ring, &r->spec, &r->machine, NULL, e)) { /* how many parameters are there? */
-        ring_close(&r->ring);
-        return false;
-    }
-    bool ok = !vectors || vectors(user, r, &r->host.vectors, e);
-    r->host.vectors += gauss_newton_bytes(&r->spec) + replay_stack_bytes(setup_threads(r->o));
-    ring_close(&r->ring);
-    if (!ok) return false;
-    setup_fit(&r->spec, o, &r->machine, &r->host, r->limits);
-    r->planned = true;
-    return job_plan(&r->job, &r->ring, &r->spec, &r->machine, &r->host, e) &&
-           setup_check_budget(&r->job, &r->host, r->limits, e) && setup_check_free(&r->ring, r->backend, e);
+        s->spec.task = &task_gauss_newton;
+    if (!setup_packing(s, e)) return false;
+    s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, 0);
+    if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, NULL, e)) return false; /* how many parameters are there? */
+    if (vectors && !vectors(user, r, &s->host.vectors, e)) return false;
+    s->host.vectors += gauss_newton_bytes(&s->spec) + replay_stack_bytes(setup_threads(r->o));
+    ring_close(&s->ring);
+    setup_fit(s);
+    return setup_job_plan(s, e);
 }
 
 /* Where the person says so, builds and machines may differ: states that are passed show whether the bits do. */
@@ -93,7 +78,7 @@ static void pass_over_binary(UnlearnRun *r, json_t *job) {
 }
 
 static bool check_belongs(UnlearnRun *r, Err *e) {
-    json_t *job = setup_history_job(&r->given, &r->model, r->data, &r->spec, &r->machine, e);
+    json_t *job = setup_history_job(&r->base, e);
     if (job) pass_over_binary(r, job);
     bool ok = job && history_check_job(&r->history, job, e);
     json_decref(job);
@@ -101,32 +86,28 @@ static bool check_belongs(UnlearnRun *r, Err *e) {
 }
 
 static bool start(UnlearnRun *r, Err *e) {
-    RunOptions ro = {.model_folder = r->model.has_folder && !r->spec.m.random_init ? r->model.folder : NULL,
-                     .side_folder = setup_words_folder(r->words_folder, &r->given, &r->model),
-                     .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
-                     .base_name = opt_text(&r->given, OPT_MODEL),
-                     .clip = opt_real(&r->given, OPT_CLIP),
-                     .global_batch = r->global_batch,
-                     .total_steps = r->history.n_steps,
-                     .loss_scale = 1,
-                     .loss_scale_window = 1};
-    r->running = true;
-    if (!run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e)) return false;
+    JobSetup *s = &r->base;
+    RunOptions ro = setup_job_options(s);
+    ro.clip = opt_real(s->o, OPT_CLIP);
+    ro.total_steps = r->history.n_steps;
+    ro.loss_scale = ro.loss_scale_window = 1;
+    if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e)) return false;
     r->replaying = true;
-    return replay_open(&r->replay, &r->run, &r->history, setup_threads(r->o), e);
+    return replay_open(&r->replay, &s->run, &r->history, setup_threads(r->o), e);
+}
+
+static void begin(UnlearnRun *r, const Options *o) {
+    *r = (UnlearnRun){.o = o, .base.o = &r->given};
+    snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
 }
 
 bool unlearn_run_open(UnlearnRun *r, const Options *o, UnlearnVectors *vectors, void *user, Err *e) {
     double began = sensors_seconds();
-    *r = (UnlearnRun){.o = o};
-    snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
-    const Options *g = &r->given;
-    bool ok = read_options(r, e) && read_history(r, e) && setup_model(&r->model, g, e) &&
-           setup_spec(&r->spec, &r->global_batch, g, &r->model.config, true, e) &&
-           (r->spec.m.random_init || setup_need_weights(&r->model, g, e)) &&
-           setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
-           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan(r, vectors, user, e) &&
-           check_belongs(r, e) && start(r, e);
+    JobSetup *s = &r->base;
+    begin(r, o);
+    bool ok = read_options(r, e) && read_history(r, e) && setup_job_model(s, &r->given, true, e) &&
+              (s->spec.m.random_init || setup_need_weights(&s->model, s->o, e)) && setup_job_machine(s, e) &&
+              open_data(s, e) && plan(r, vectors, user, e) && check_belongs(r, e) && start(r, e);
     r->open_seconds = sensors_seconds() - began;
     return ok;
 }
@@ -146,78 +127,62 @@ static bool settle_tuning(UnlearnRun *r, Err *e) {
     options_reset(g, OPT_INIT);
     options_settle(g, OPT_PACK, "off", "unlearn"); /* a row is a sample */
     options_settle(g, OPT_LORA_DROPOUT, "0", "unlearn");
-    snprintf(r->base, sizeof r->base, "%s/%s", r->folder, was_lora ? "adapter" : "model");
-    if (!file_is_dir(r->base))
+    snprintf(r->tuned, sizeof r->tuned, "%s/%s", r->folder, was_lora ? "adapter" : "model");
+    if (!file_is_dir(r->tuned))
         return fail(e, ERR_FAIL, "--run %s: holds no %s: the run has not ended", r->folder,
                     was_lora ? "adapter" : "model");
-    if (was_lora) options_settle(g, OPT_ADAPTER, r->base, "--run");
-    return was_lora ? setup_model(&r->model, g, e) : setup_model_named(&r->model, "--run", r->base, e);
+    if (was_lora) options_settle(g, OPT_ADAPTER, r->tuned, "--run");
+    return was_lora ? setup_model(&r->base.model, g, e) : setup_model_named(&r->base.model, "--run", r->tuned, e);
 }
 
-static bool plan_result(UnlearnRun *r, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
-    JobSpec *s = &r->spec;
-    s->task = baseline_task(loss);
-    if (loss_has_model(loss) && opt_given(&r->given, OPT_ADAPTER))
+static bool plan_result(JobSetup *s, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
+    JobSpec *p = &s->spec;
+    p->task = baseline_task(loss);
+    if (loss_has_model(loss) && opt_given(s->o, OPT_ADAPTER))
         return fail(
             e, ERR_USAGE,
             "--method %s: holds a reference model beside, and this run's is a base with an adapter; merge it first "
             "(`snug merge`)",
             loss_names[loss->kind]);
-    s->micro_batch = MIN2(s->micro_batch, rows - apart);
-    s->accum = (rows - apart + s->micro_batch - 1) / s->micro_batch + (apart + s->micro_batch - 1) / s->micro_batch;
-    r->global_batch = rows;
-    r->host.batches = run_batch_bytes(s, rows, r->data, 0) + baseline_bytes(loss, s, rows, dataset_rows(r->data));
-    if (!setup_attention(s, &r->given, false, e)) return false;
-    setup_fit(s, &r->given, &r->machine, &r->host, r->limits);
-    r->planned = true;
-    return job_plan(&r->job, &r->ring, s, &r->machine, &r->host, e) &&
-           setup_check_budget(&r->job, &r->host, r->limits, e) && setup_check_free(&r->ring, r->backend, e);
+    p->micro_batch = MIN2(p->micro_batch, rows - apart);
+    p->accum = (rows - apart + p->micro_batch - 1) / p->micro_batch + (apart + p->micro_batch - 1) / p->micro_batch;
+    s->global_batch = rows;
+    s->host.batches = run_batch_bytes(p, rows, s->data, 0) + baseline_bytes(loss, p, rows, dataset_rows(s->data));
+    if (!setup_attention(p, s->o, false, e)) return false;
+    setup_fit(s);
+    return setup_job_plan(s, e);
 }
 
-static bool start_result(UnlearnRun *r, Err *e) {
-    RunOptions ro = {.model_folder = r->model.folder,
-                     .side_folder = setup_words_folder(r->words_folder, &r->given, &r->model),
-                     .base_name = opt_text(&r->given, OPT_MODEL),
-                     .clip = opt_real(&r->given, OPT_CLIP),
-                     .adapter_folder = opt_given(&r->given, OPT_ADAPTER) ? opt_text(&r->given, OPT_ADAPTER) : NULL,
-                     .global_batch = r->global_batch};
-    r->running = true;
-    return run_open(&r->run, &r->job, r->backend, r->data, NULL, &ro, e);
+static bool start_result(JobSetup *s, Err *e) {
+    RunOptions ro = setup_job_options(s);
+    ro.clip = opt_real(s->o, OPT_CLIP);
+    return run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e);
 }
 
 bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *loss, int64_t rows, int64_t apart,
                              Err *e) {
-    *r = (UnlearnRun){.o = o};
-    snprintf(r->folder, sizeof r->folder, "%s", opt_text(o, OPT_RUN));
-    const Options *g = &r->given;
-    int64_t unused;
-    return read_options(r, e) && settle_tuning(r, e) && setup_spec(&r->spec, &unused, g, &r->model.config, true, e) &&
-           setup_need_weights(&r->model, g, e) &&
-           setup_backend(&r->backend, &r->machine, g, e) && setup_fall_back(&r->spec, g, &r->machine, e) &&
-           setup_limits(&r->limits, g, &r->machine, e) && open_data(r, e) && plan_result(r, loss, rows, apart, e) &&
-           start_result(r, e);
+    JobSetup *s = &r->base;
+    begin(r, o);
+    return read_options(r, e) && settle_tuning(r, e) &&
+           setup_spec(&s->spec, &s->global_batch, s->o, &s->model.config, true, e) &&
+           setup_need_weights(&s->model, s->o, e) && setup_job_machine(s, e) && open_data(s, e) &&
+           plan_result(s, loss, rows, apart, e) && start_result(s, e);
 }
 
 void unlearn_run_close(UnlearnRun *r) {
     if (r->replaying) replay_close(&r->replay);
-    if (r->running) run_close(&r->run);
-    if (r->planned) ring_close(&r->ring);
-    if (r->backend) r->backend->close(r->backend);
-    if (r->held_out) dataset_close(r->held_out);
-    if (r->data) dataset_close(r->data);
-    update_rows_free(&r->rows);
-    setup_words_free(&r->words);
-    if (r->has_history) history_free(&r->history);
-    if (r->parsed) options_free(&r->given);
+    setup_job_close(&r->base);
+    history_free(&r->history);
+    options_free(&r->given);
 }
 
 /* ---- the end of the run, and a result ---- */
 
-static const char *result_name(const UnlearnRun *r) { return r->spec.lora ? "adapter" : "model"; }
+static const char *result_name(const UnlearnRun *r) { return r->base.spec.lora ? "adapter" : "model"; }
 
 bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
-    Exec *x = &r->ring.x;
-    Role role = job_trained_role(&r->job);
+    Exec *x = &r->base.ring.x;
+    Role role = job_trained_role(&r->base.job);
     snprintf(r->result, sizeof r->result, "%s/%s", r->folder, result_name(r));
     WalkSeconds *spent = &r->replay.spent;
     double began = sensors_seconds();
@@ -244,7 +209,8 @@ bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
                     result_name(r));
     if (file_is_within(path, r->folder) && file_exists(path))
         return fail(e, ERR_USAGE, "--out %s: is the run that is read. Choose another", out);
-    if (!folder_check(path, e) || !weights_sizes(&sizes, &r->ring.p, job_trained_role(&r->job), e)) return false;
+    Role role = job_trained_role(&r->base.job);
+    if (!folder_check(path, e) || !weights_sizes(&sizes, &r->base.ring.p, role, e)) return false;
     int64_t has = file_free_bytes(out);
     return has < 0 || sizes.bytes <= has ||
            fail(e, ERR_BUDGET,
@@ -272,12 +238,10 @@ bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMe
     unlearn_run_result_path(r, path, sizeof path);
     if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e))
         return false;
-    bool ok = run_write_trained(&r->run, f.temporary, e) && run_sync_device(&r->run, e);
+    bool ok = run_write_trained(&r->base.run, f.temporary, e) && run_sync_device(&r->base.run, e);
     for (int i = 0; ok && i < n; i++) ok = write_text(f.temporary, texts[i].name, texts[i].text, e);
     if (ok) measure(user, &spent);
     ok = ok && write_text(f.temporary, "EFFICIENCY.json", &spent, e);
     str_free(&spent);
-    if (ok) return folder_commit(&f, e);
-    folder_abort(&f);
-    return false;
+    return folder_end(&f, ok, e);
 }

@@ -10,25 +10,12 @@
 typedef struct UnlearnRun {
     const Options *o; /* of this command; keeps */
     Options given;    /* of the run: its config.yaml */
-    bool parsed, has_history, planned, running, replaying;
-    char folder[1024];               /* of the run */
-    char result[1100];               /* its model or adapter */
-    char micro_text[24], base[1100]; /* what given's values point to */
+    JobSetup base;    /* by those */
+    bool replaying;
+    char folder[1024];                /* of the run */
+    char result[1100];                /* its model or adapter */
+    char micro_text[24], tuned[1100]; /* what given's values point to */
     History history;
-    ModelFiles model;
-    Words words;
-    char words_folder[SHARE_PATH];
-    Dataset *data, *held_out;
-    UpdateRows rows;
-    Backend *backend;
-    Machine machine;
-    FitLimits limits;
-    HostBytes host;
-    JobSpec spec;
-    int64_t global_batch;
-    Job job;
-    Ring ring;
-    Run run;
     Replay replay;
     double open_seconds, apply_seconds; /* until all of this stood there; adding to the weights */
 } UnlearnRun;

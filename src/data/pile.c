@@ -36,14 +36,6 @@ void pile_add(Pile *p, const void *from, int64_t n) {
     }
 }
 
-void pile_copy(const Pile *p, void *to, int64_t begin, int64_t n) {
-    CHECK(begin >= 0 && n >= 0 && begin + n <= p->n);
-    for (int64_t part; n > 0; n -= part, begin += part, to = (char *)to + part * p->each) {
-        part = run_at(p, begin, n);
-        memcpy(to, pile_at(p, begin), (size_t)(part * p->each));
-    }
-}
-
 void pile_cut(Pile *p, int64_t n) {
     CHECK(n >= 0 && n <= p->n);
     p->n = n;

@@ -17,7 +17,6 @@ typedef struct Pile {
 void pile_init(Pile *p, int32_t each); /* each: a power of two */
 void pile_free(Pile *p);
 void pile_add(Pile *p, const void *from, int64_t n);
-void pile_copy(const Pile *p, void *to, int64_t begin, int64_t n);
 void pile_cut(Pile *p, int64_t n);     /* forgets all but the first n */
 void pile_shrink(Pile *p);             /* the last block to what it holds; nothing may be added afterwards */
 int64_t pile_bytes(const Pile *p);

@@ -305,13 +305,8 @@ bool prepare_pack(PrepareJob *j, Err *e) {
                                "%s: its %lld tokens do not fill one row of %lld. Give shorter rows (--pack-rows) "
                                "or more text",
                                j->out, (long long)corpus_tokens(c), (long long)seq);
-    ok = ok && file_begin(&f, path, e);
-    if (ok && !write_rows(&f, c, rows * seq, e)) {
-        file_abort(&f);
-        ok = false;
-    }
+    ok = ok && file_begin(&f, path, e) && file_end(&f, write_rows(&f, c, rows * seq, e), e);
     corpus_close(c);
-    ok = ok && file_commit(&f, e);
     if (!ok) return false;
     json_t *meta = json_pack("{s:I, s:I, s:I, s:s, s:o, s:o}", "num_sequences", (json_int_t)rows, "seq_len",
                              (json_int_t)seq, "total_tokens", (json_int_t)(rows * seq), "dtype", "uint32",

@@ -203,8 +203,7 @@ static void free_out(ShardOut *s) {
 bool shard_commit(ShardOut *s, Err *e) {
     bool ok = finish(s, e);
     free_out(s);
-    if (!ok) file_abort(&s->file);
-    return ok && file_commit(&s->file, e);
+    return file_end(&s->file, ok, e);
 }
 
 void shard_abort(ShardOut *s) {

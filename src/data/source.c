@@ -169,11 +169,6 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
                 path, start);
 }
 
-const char *source_text(SourceForm form) {
-    static const char *const names[] = {"JSON lines", "a JSON array", "a table", "plain text", "AMR blocks"};
-    return names[form];
-}
-
 /* ---- folders ---- */
 
 static int form_by_name(const char *path) { /* 0: none of them */

@@ -20,7 +20,6 @@ enum { SOURCE_LOOK_BYTES = 4096 }; /* what is looked at */
 
 /* bytes: the first n of the file; fewer than SOURCE_LOOK_BYTES: all of it. */
 bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e);
-const char *source_text(SourceForm form); /* "JSON lines" */
 
 /* Whether a text begins as an AMR corpus does: with comments, one of them `# ::snt ...`; or behind comments, if there
  * are any, with a node `(b / bark-01`, or behind comments with another `::key` at least with '('. */

@@ -17,7 +17,7 @@ static void *address(const Exec *x, Tid id) {
 
 void *exec_address(const Exec *x, Tid t) { return address(x, t); }
 
-bool exec_is_touchable(const Exec *x, Tid t) {
+static bool is_touchable(const Exec *x, Tid t) {
     return x->b->host_memory && prog_t(x->p, prog_base(x->p, t))->home.pool != POOL_DISK;
 }
 
@@ -280,7 +280,7 @@ static void stage_files(Exec *x, Tid t, bool stores, StageFn *fn, void *context)
 
 static void stage(Exec *x, Tid t, bool stores, StageFn *fn, void *context) {
     int64_t bytes = prog_bytes(x->p, t);
-    if (exec_is_touchable(x, t)) fn(context, address(x, t), 0, bytes);
+    if (is_touchable(x, t)) fn(context, address(x, t), 0, bytes);
     else if (is_in_files(x, t)) stage_files(x, t, stores, fn, context);
     else if (stores) x->b->store(x->b, address(x, t), bytes, fn, context);
     else x->b->fetch(x->b, address(x, t), bytes, fn, context);

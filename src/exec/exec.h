@@ -42,7 +42,6 @@ void exec_play(Exec *x, int phase);       /* one play; queues are joined at its 
 bool exec_sync(Exec *x, Err *e);          /* waits for the device; surfaces its first error */
 
 void *exec_address(const Exec *x, Tid t); /* of a placed tensor */
-bool exec_is_touchable(const Exec *x, Tid t); /* the host may read and write that address */
 void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes);
 void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
 /* A whole tensor, a piece at a time: fn reads it (fetch) or writes it (store). Where the host can touch it, it is one

@@ -9,7 +9,7 @@
 
 enum { PLAY_STEPS = 32, ALIGN_BYTES = 256 };
 
-double measure_clock(void) {
+static double now_seconds(void) { /* seconds, for durations */
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -89,10 +89,10 @@ static void play(const Bench *w, int step, int times) { /* kept under the step's
 }
 
 static bool time_plays(Bench *w, double *seconds, int step, int times, int plays, Err *e) {
-    double began = measure_clock();
+    double began = now_seconds();
     for (int i = 0; i < plays; i++) play(w, step, times);
     bool ok = exec_sync(&w->x, e);
-    *seconds = (measure_clock() - began) / (times * (double)plays);
+    *seconds = (now_seconds() - began) / (times * (double)plays);
     return ok;
 }
 
@@ -100,10 +100,10 @@ static bool time_plays(Bench *w, double *seconds, int step, int times, int plays
 static bool bench_time(Bench *w, double *seconds, int step, Err *e) {
     Backend *b = w->c->b;
     for (int warm = 0; warm < 2; warm++) { /* the first loads code and chooses algorithms */
-        double began = measure_clock();
+        double began = now_seconds();
         b->kernels[w->p.s[step].op](b, QUEUE_COMPUTE, &w->x.args[step]);
         if (!exec_sync(&w->x, e)) return false;
-        *seconds = measure_clock() - began;
+        *seconds = now_seconds() - began;
     }
     double most = w->c->seconds;
     if (*seconds >= most) return true;
@@ -191,14 +191,14 @@ static bool time_copies(const Measure *c, double *seconds, const Ends *at, bool 
     enum { TIMES = 4 };
     double began = 0;
     for (int round = 0; round < 2; round++) { /* the first warms up */
-        began = measure_clock();
+        began = now_seconds();
         for (int i = 0; i < TIMES; i++) {
             if (in) c->b->copy(c->b, QUEUE_COPY_IN, at->device, at->pinned, at->bytes);
             if (out) c->b->copy(c->b, QUEUE_COPY_OUT, at->pinned + at->bytes, at->device + at->bytes, at->bytes);
         }
         if (!c->b->sync(c->b, e)) return false;
     }
-    *seconds = (measure_clock() - began) / TIMES;
+    *seconds = (now_seconds() - began) / TIMES;
     return true;
 }
 
@@ -239,16 +239,16 @@ bool measure_load(const Measure *c, MeasuredLoad *out, int64_t bytes, Err *e) {
     int64_t before = in_use(c), arena[POOL_COUNT] = {[POOL_DEVICE] = out->asked_bytes}, at = 0;
     for (Tid t = 1; t < w.p.n_t; t++) w.p.t[t].offset = at, at += prog_bytes(&w.p, t);
     prog_end_phase(&w.p);
-    double t0 = measure_clock();
+    double t0 = now_seconds();
     w.open = exec_open(&w.x, &w.p, c->b, arena, e);
-    double t1 = measure_clock();
+    double t1 = now_seconds();
     if (w.open)
         for (int i = 0; i < w.p.n_s; i++) c->b->kernels[OP_FILL](c->b, QUEUE_COMPUTE, &w.x.args[i]);
     bool ok = w.open && exec_sync(&w.x, e);
-    double t2 = measure_clock();
+    double t2 = now_seconds();
     out->taken_bytes = grown(c, before);
     bench_close(&w);
-    out->take_s = t1 - t0, out->fill_s = t2 - t1, out->release_s = measure_clock() - t2;
+    out->take_s = t1 - t0, out->fill_s = t2 - t1, out->release_s = now_seconds() - t2;
     out->left_bytes = grown(c, before);
     return ok;
 }

@@ -15,7 +15,6 @@ typedef struct Measure {
 } Measure;
 
 Measure measure_on(Backend *b, double seconds);
-double measure_clock(void); /* seconds, for durations */
 
 /* Flops per second of y = x w^T and its two gradients, x (rows, in), w (out, in), by ProductPass. */
 bool measure_product(const Measure *c, double flops[MACHINE_TABLES], Format f, int64_t rows, int64_t in,

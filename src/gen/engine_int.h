@@ -13,8 +13,6 @@ struct Ticket { /* with a copy of everything its request points to, in one block
 };
 
 /* engine_request.c: tickets. */
-Ticket *ticket_new(const Request *r, int64_t id);
-bool request_check(const Engine *n, const Request *r, Err *e);
 
 /* engine_slot.c: an answer in its slot. */
 void slot_enter(Engine *n, int slot, Ticket *t); /* the ticket's next sample takes that free slot */

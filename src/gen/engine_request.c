@@ -34,7 +34,7 @@ static bool check_stops(const Request *r, Err *e) {
     return true;
 }
 
-bool request_check(const Engine *n, const Request *r, Err *e) {
+static bool check_request(const Engine *n, const Request *r, Err *e) {
     int64_t context = n->g->spec.context;
     if (r->n_prompt < 1) return fail(e, ERR_FAIL, "request %lld: the prompt has no tokens", (long long)r->number);
     if (r->max_new < 1 || r->samples < 1 || r->n_forced > r->max_new)
@@ -64,7 +64,7 @@ static const int32_t *copy_ids(int32_t **at, const int32_t *ids, int64_t count) 
     return to;
 }
 
-Ticket *ticket_new(const Request *r, int64_t id) {
+static Ticket *new_ticket(const Request *r, int64_t id) {
     int64_t ids = (r->n_prompt + r->n_forced + r->n_stop_ids) * (int64_t)sizeof(int32_t);
     Ticket *t = mem_alloc((int64_t)sizeof *t + r->stops.n * (int64_t)sizeof(char *) + ids + text_bytes(&r->stops));
     const char **text = (const char **)(t + 1);
@@ -85,8 +85,8 @@ Ticket *ticket_new(const Request *r, int64_t id) {
 }
 
 bool engine_submit(Engine *n, const Request *r, int64_t *ticket, Err *e) {
-    if (!request_check(n, r, e)) return false;
-    Ticket *t = ticket_new(r, n->tickets++);
+    if (!check_request(n, r, e)) return false;
+    Ticket *t = new_ticket(r, n->tickets++);
     if (ticket) *ticket = t->id;
     *(n->queue ? &n->queue_end->next : &n->queue) = t;
     n->queue_end = t;

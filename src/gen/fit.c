@@ -17,7 +17,7 @@ static bool planned_of(int64_t *bytes, PlannedBytes *which, const GenSpec *s, co
     return ok;
 }
 
-static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
+bool gen_bytes(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e) {
     return planned_of(bytes, ring_process_bytes, s, m, host, e);
 }
 
@@ -26,16 +26,16 @@ static bool bytes_of(int64_t *bytes, const GenSpec *s, const Machine *m, const G
 static bool largest_that_fits(GenSpec *s, int64_t *field, int64_t least, int64_t *bytes, const Machine *m,
                               const GenHost *host, int64_t budget_bytes, Err *e) {
     int64_t low = least, high = *field;
-    if (!bytes_of(bytes, s, m, host, e)) return false;
+    if (!gen_bytes(bytes, s, m, host, e)) return false;
     if (*bytes <= budget_bytes || high <= low) return true;
     while (high - low > 1) { /* high does not fit; low is taken, fitting or not */
         *field = low + (high - low) / 2;
-        if (!bytes_of(bytes, s, m, host, e)) return false;
+        if (!gen_bytes(bytes, s, m, host, e)) return false;
         if (*bytes <= budget_bytes) low = *field;
         else high = *field;
     }
     *field = low;
-    return bytes_of(bytes, s, m, host, e);
+    return gen_bytes(bytes, s, m, host, e);
 }
 
 /* The fewest layers offloaded with which it fits, or all of them. Where there is but one memory, they go to disk. */
@@ -47,12 +47,12 @@ static bool least_offload_that_fits(GenSpec *s, int64_t *bytes, const Machine *m
     while (high - low > 1) {
         *layers = low + (high - low) / 2;
         if (to_disk) *on_disk = *layers;
-        if (!bytes_of(bytes, s, m, host, e)) return false;
+        if (!gen_bytes(bytes, s, m, host, e)) return false;
         *(*bytes <= budget_bytes ? &high : &low) = *layers;
     }
     *layers = high;
     if (to_disk) *on_disk = high;
-    return bytes_of(bytes, s, m, host, e);
+    return gen_bytes(bytes, s, m, host, e);
 }
 
 /* ---- the host ---- */
@@ -116,7 +116,7 @@ static int64_t bytes_with(const GenSpec *spec, int64_t slots, const Machine *m, 
     GenSpec s = *spec;
     int64_t bytes;
     s.slots = slots;
-    return bytes_of(&bytes, &s, m, host, NULL) ? bytes : INT64_MAX;
+    return gen_bytes(&bytes, &s, m, host, NULL) ? bytes : INT64_MAX;
 }
 
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes) {

@@ -81,6 +81,8 @@ int64_t gen_pass_tokens(const Gen *g); /* of the largest pass */
 bool gen_fit(GenSpec *s, const Machine *m, const GenHost *host, bool fewer_slots, int64_t least_context,
              int64_t budget_bytes, Err *e);
 
+/* What the process would take, planned so; 0 where it cannot be. */
+bool gen_bytes(int64_t *bytes, const GenSpec *s, const Machine *m, const GenHost *host, Err *e);
 /* The most slots that fit, whatever s->slots says; 0: not even one. */
 int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, int64_t budget_bytes);
 

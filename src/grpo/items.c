@@ -163,7 +163,8 @@ static char *plain_text(const json_t *messages) {
 
 /* ---- golds ---- */
 
-bool items_number_after_hashes(Str *out, const char *answer) {
+/* The number behind the last "####": sign kept, separators and what stands around it dropped. False: none. */
+static bool number_after_hashes(Str *out, const char *answer) {
     const char *at = NULL;
     for (const char *p = answer; (p = strstr(p, "####")); p += 4) at = p + 4;
     if (!at) return false;
@@ -201,7 +202,7 @@ static bool add_gold(Str *gold, const Maker *m, const json_t *row, Err *e) {
     bool ok = field_text(&answer, row, m->answer, e);
     if (ok && m->kind == MATH)
         answer_final(gold, str_text(&answer));
-    else if (ok && (m->kind != EASY_MATH || !items_number_after_hashes(gold, str_text(&answer))))
+    else if (ok && (m->kind != EASY_MATH || !number_after_hashes(gold, str_text(&answer))))
         str_add(gold, str_text(&answer));
     str_free(&answer);
     return ok;

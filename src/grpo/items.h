@@ -64,8 +64,4 @@ void items_free(Items *items);
 /* What --meta-prompt says: the text itself, or with "@FILE" what the file holds, without white space at its ends. */
 bool items_meta_prompt(Str *out, const char *value, Err *e);
 
-/* The number that follows the last "####": sign kept, separators and what stands around it dropped. False: there is
- * none. */
-bool items_number_after_hashes(Str *out, const char *answer);
-
 #endif

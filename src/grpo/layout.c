@@ -16,14 +16,14 @@ const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool wh
                : "an update trains on a part of each group's answers (--steps-per-generation above --accum)";
 }
 
-int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch, MachineKind kind) {
+static int64_t answers_a_row(const GrpoSpec *s, int64_t micro_batch, MachineKind kind) {
     bool shares = s->share_prompts && kind == MACHINE_CPU && s->prompt_tokens > 1;
     return shares ? batches_common_divisor(s->group, micro_batch) : 1;
 }
 
 void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind kind) {
     const GrpoTask *g = (const GrpoTask *)t;
-    int64_t n = layout_answers(&g->spec, micro_batch, kind);
+    int64_t n = answers_a_row(&g->spec, micro_batch, kind);
     s->row_samples = n;
     s->shared_tokens = n > 1 ? g->spec.prompt_tokens - 1 : 0;
     s->seq = n > 1 ? s->shared_tokens + n * g->spec.answer_tokens : g->spec.prompt_tokens + g->spec.answer_tokens;

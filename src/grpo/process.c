@@ -42,11 +42,6 @@ struct Scorer {
     ScorerFacts facts;
 };
 
-const char *score_end_name(ScoreEnd end) {
-    static const char *const names[] = {"given", "none", "late", "died", "rubbish"};
-    return names[end];
-}
-
 /* ---- samples ---- */
 
 static void ask_free(Ask *a) {

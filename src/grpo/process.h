@@ -77,7 +77,6 @@ void scorer_pump(Scorer *s,
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e);
 
 ScorerFacts scorer_facts(const Scorer *s);
-const char *score_end_name(ScoreEnd end); /* "given", "none", "late", "died", "rubbish" */
 
 /* Adds the line of a sample, newline included; text that is not UTF-8 is repaired. */
 void scorer_line(Str *out, int64_t id, const RewardInput *in);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/html.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -17,21 +18,17 @@ enum { SHOWN = 8, LOG_CHARACTERS = 200, DIGITS = 10 };
 
 /* ---- JSON ---- */
 
-static json_t *number(double x) {
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 static json_t *row_numbers(const Samples *s, int64_t step, const SampleRow *r) {
     json_t *row = json_object(), *rewards = json_object();
     json_object_set_new(row, "step", json_integer(step));
     json_object_set_new(row, "item", json_integer(r->item));
     json_object_set_new(row, "sample", json_integer(r->sample));
-    json_object_set_new(row, "reward", number(r->reward));
-    json_object_set_new(row, "advantage", number(r->advantage));
+    json_object_set_new(row, "reward", json_number(r->reward));
+    json_object_set_new(row, "advantage", json_number(r->advantage));
     json_object_set_new(row, "tokens", json_integer(r->tokens));
     json_object_set_new(row, "truncated", json_boolean(r->truncated));
     for (int k = 0; k < s->spec.functions; k++)
-        json_object_set_new(rewards, s->spec.names[k], number(r->rewards[k]));
+        json_object_set_new(rewards, s->spec.names[k], json_number(r->rewards[k]));
     json_object_set_new(row, "rewards", rewards);
     if (r->why && *r->why) json_object_set_new(row, "why", clean_json(r->why));
     return row;
@@ -104,11 +101,7 @@ static void add_row(Str *out, const json_t *row) {
     str_addf(out, "<span class=\"s\">%lld tokens</span>", (long long)whole_of(row, "tokens"));
     if (json_is_true(json_object_get(row, "truncated")))
         str_add(out, "<span class=\"tag note\">cut at its length</span>");
-    if (*text_of(row, "why")) {
-        str_add(out, "<span class=\"tag no\">");
-        str_add_html(out, text_of(row, "why"));
-        str_add(out, "</span>");
-    }
+    if (*text_of(row, "why")) html_in(out, "<span class=\"tag no\">", text_of(row, "why"), "</span>");
     str_add(out, "</div>");
     add_rewards(out, row);
     str_add(out, "<dl>");
@@ -138,9 +131,7 @@ static bool write_page(Samples *s, Err *e) {
                  i == s->n - 1 ? " open" : "", (long long)t->step, str_text(&t->html));
     }
     html_end(&page);
-    bool ok = file_write_all(s->page, page.data, page.len, e);
-    str_free(&page);
-    return ok;
+    return file_write_str(s->page, &page, e);
 }
 
 /* ---- the log ---- */

@@ -206,6 +206,5 @@ void op_sgd(Program *p, UpdateTensors t, AttrUpdate attr);
 /* ---- state and moves ---- */
 void op_fill(Program *p, Tid state, AttrFill attr);
 void op_copy(Program *p, Tid dst, Tid src, Queue queue);
-void op_decode(Program *p, Tid dense, Tid stored);
 
 #endif

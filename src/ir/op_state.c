@@ -53,10 +53,6 @@ void op_copy(Program *p, Tid dst, Tid src, Queue queue) {
     prog_emit(p, (Step){.op = OP_COPY, .copy = {.in = {src}, .out = {dst}}, .queue = queue});
 }
 
-void op_decode(Program *p, Tid dense, Tid stored) {
-    prog_emit(p, (Step){.op = OP_DECODE, .decode = {.in = {stored}, .out = {dense}}});
-}
-
 static int64_t fill_workspace(const Program *p, const Step *s, const Machine *m) { /* a row a worker, to be encoded */
     Tid state = s->fill.out.state;
     const FormatRow *f = &format_table[p->t[state].format];

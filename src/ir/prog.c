@@ -163,17 +163,6 @@ int64_t prog_bytes(const Program *p, Tid id) {
 
 bool prog_is_state(const Program *p, Tid id) { return p->t[id].role >= ROLE_WEIGHT; }
 
-const char *prog_role_name(Role role) {
-    static const char *const names[ROLE_COUNT] = {[ROLE_INPUT] = "input",         [ROLE_DIAL] = "dial",
-                                                  [ROLE_TABLE] = "table",         [ROLE_ACTIVATION] = "activation",
-                                                  [ROLE_SCRATCH] = "scratch",     [ROLE_STAGED] = "staged",
-                                                  [ROLE_WEIGHT] = "weight",       [ROLE_ADAPTER] = "adapter",
-                                                  [ROLE_MASTER] = "master",       [ROLE_MOMENT] = "moment",
-                                                  [ROLE_STATISTIC] = "statistic", [ROLE_GRADIENT] = "gradient",
-                                                  [ROLE_CACHE] = "cache"};
-    return names[role];
-}
-
 const char *prog_region_name(Region r) {
     static const char *const names[REGION_COUNT] = {"forward", "backward", "recompute", "update", "move"};
     return names[r];

@@ -210,7 +210,6 @@ int64_t prog_rows(const Program *p, Tid id); /* all others together */
 int64_t prog_bytes(const Program *p, Tid id);
 int64_t prog_heap_bytes(const Program *p);    /* of the program itself, and of an executor that plays it */
 bool prog_is_state(const Program *p, Tid id); /* weights ... caches */
-const char *prog_role_name(Role role);
 const char *prog_region_name(Region r);
 
 /* ---- steps ---- */

@@ -30,7 +30,7 @@ Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const Model
     return c->qk_norm ? op_head_norm(p, qkv, w->q_norm, w->k_norm, model_heads(c, in->seq, 1)) : qkv;
 }
 
-Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x) {
+static Tid feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x) {
     Tid h = op_rmsnorm(p, x, w->ffn_norm, (float)c->rms_eps);                           // (N, C)
     Tid gate_up = model_product(p, in, "gate_up", h, w->gate_up, NONE, &w->on_gate_up); // (N, 2F)
     Tid y = model_product(p, in, "ffn_out", op_swiglu(p, gate_up), w->down, NONE, &w->on_down);
@@ -46,7 +46,7 @@ void model_pass(Program *p, const Model *m, const ModelInput *in, ModelOut *out,
         p->part = PART_ATTENTION;
         x = attention(p, m, in, x, out);
         p->part = PART_FFN;
-        x = model_feed_forward(p, c, block(m, l), in, x);
+        x = feed_forward(p, c, block(m, l), in, x);
         if (l == out->tap_layer) out->tap = x;
     }
     p->layer = -1;

@@ -14,7 +14,6 @@ bool config_get_bool(const json_t *j, const char *key, bool *value, const char *
 void gsa_defaults(ModelConfig *c);
 void gsa_preset(ModelConfig *c);
 json_t *gsa_common_names(const json_t *j); /* its own names of what other models have too, as theirs; gives */
-void gsa_own_names(json_t *j);             /* and back */
 bool gsa_read(ModelConfig *c, const json_t *j, const char *where, Err *e);
 bool gsa_check(const ModelConfig *c, const char *where, Err *e);
 void gsa_write(const ModelConfig *c, json_t *j);

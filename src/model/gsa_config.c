@@ -42,7 +42,7 @@ json_t *gsa_common_names(const json_t *j) {
     return copy;
 }
 
-void gsa_own_names(json_t *j) {
+static void restore_own_names(json_t *j) {
     for (int i = 0; i < COUNT_OF(renamed); i++) rename_key(j, renamed[i].common, renamed[i].own);
 }
 
@@ -234,7 +234,7 @@ void gsa_write(const ModelConfig *c, json_t *j) {
     json_object_set_new(j, "sparse_layers", layers_json(c));
     json_decref(own);
     json_decref(more);
-    gsa_own_names(j);
+    restore_own_names(j);
 }
 
 void gsa_warn(const ModelConfig *c, const json_t *j, const char *where) {

@@ -6,7 +6,7 @@
 
 /* ---- weights ---- */
 
-void model_train(Program *p, Tid weight, Format gradient) {
+static void add_gradient(Program *p, Tid weight, Format gradient) { /* gives it a gradient */
     Tensor w = *prog_t(p, weight);
     int layer = p->layer;
     p->layer = -1; /* the name carries the layer already */
@@ -24,7 +24,7 @@ Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char 
     Tid w = cols ? prog_tensor(p, name, ROLE_WEIGHT, f, 2, DIMS(rows, cols))
                  : prog_tensor(p, name, ROLE_WEIGHT, f, 1, DIMS(rows));
     if (file_name) p->t[w].file_name = arena_strdup(&p->arena, file_name);
-    if (trained) model_train(p, w, t->gradients);
+    if (trained) add_gradient(p, w, t->gradients);
     return w;
 }
 
@@ -83,8 +83,8 @@ Adapter model_adapter(Program *p, const Model *m, const ModelTraining *t, const 
                       DIMS((int64_t)a.attr.groups * l->rank, cols));
     a.b = prog_tensor(p, arena_printf(&p->arena, "%s.lora_b", name), ROLE_ADAPTER, l->format, 2, DIMS(total, l->rank));
     name_adapter(p, m, &a, on);
-    if (t) model_train(p, a.a, t->gradients);
-    if (t) model_train(p, a.b, t->gradients);
+    if (t) add_gradient(p, a.a, t->gradients);
+    if (t) add_gradient(p, a.b, t->gradients);
     return a;
 }
 

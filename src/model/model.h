@@ -134,8 +134,6 @@ void model_block_adapters(Program *p, const Model *m, const ModelTraining *t, Mo
 int model_block_list(ModelBlock *w, Adapter **out); /* its adapters; gives MODEL_BLOCK_ADAPTERS */
 /* with the norms of heads */
 Tid model_qkv(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid h);
-/* SwiGLU, and x */
-Tid model_feed_forward(Program *p, const ModelConfig *c, const ModelBlock *w, const ModelInput *in, Tid x);
 
 typedef struct ModelEnds { /* what stands around the layers */
     Tid final_norm, inv_freq; /* table (D/2) */
@@ -156,7 +154,6 @@ const char *model_in_layer(Program *p, const char *part); /* "model.layers.3.<pa
 /* A weight under its file's name; cols 0: a vector. Trained where t says so. */
 Tid model_weight(Program *p, const Model *m, const ModelTraining *t, const char *name, const char *file_name,
                  int64_t rows, int64_t cols);
-void model_train(Program *p, Tid weight, Format gradient); /* gives it a gradient */
 
 typedef struct ModelPart { /* rows of a stacked weight */
     int projection;        /* of the family */

@@ -38,7 +38,6 @@ void view_paint(Str *out, const char *text, bool colours);
 void view_spark(Str *out, const History *h, int columns, bool utf8);
 
 json_t *view_json(const Snapshot *s); /* gives */
-json_t *view_job_json(const MonitorJob *j);
 
 /* The ten columns; without a GPU one row for the host, with GPU_Index -1. */
 void view_csv_head(Str *out);

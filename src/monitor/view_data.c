@@ -66,7 +66,7 @@ static json_t *gpu_json(const MonitorGpu *g, int index) {
     return o;
 }
 
-json_t *view_job_json(const MonitorJob *j) {
+static json_t *job_json(const MonitorJob *j) {
     json_t *o = json_object();
     set_text(o, "name", j->s.name);
     set_text(o, "command", j->s.command);
@@ -97,7 +97,7 @@ json_t *view_json(const Snapshot *s) {
     json_object_set_new(o, "host", host_json(&s->host));
     for (int i = 0; i < s->n_gpus; i++) json_array_append_new(gpus, gpu_json(&s->gpu[i], i));
     json_object_set_new(o, "gpus", gpus);
-    for (int i = 0; i < s->n_jobs; i++) json_array_append_new(jobs, view_job_json(&s->job[i]));
+    for (int i = 0; i < s->n_jobs; i++) json_array_append_new(jobs, job_json(&s->job[i]));
     json_object_set_new(o, "jobs", jobs);
     if (s->no_gpu[0]) set_text(o, "notice", s->no_gpu);
     return o;
@@ -189,94 +189,55 @@ static void prometheus_host(Str *out, const MonitorHost *h) {
     }
 }
 
-typedef double GpuValue(const NvmlGpu *g);
-static double used(const NvmlGpu *g) {
-    return (double)g->used_bytes;
-}
-static double total(const NvmlGpu *g) {
-    return (double)g->total_bytes;
-}
-static double busy(const NvmlGpu *g) {
-    return g->gpu_percent < 0 ? -1 : 0.01 * g->gpu_percent;
-}
-static double celsius(const NvmlGpu *g) {
-    return g->celsius;
-}
-static double watts(const NvmlGpu *g) {
-    return g->watts;
+static void add_gauge(Str *out, const char *name, const char *key, int number, const char *label, double value) {
+    str_addf(out, "%s{%s=\"%d\",", name, key, number);
+    add_label(out, "name", label);
+    str_addf(out, "} %.15g\n", value);
 }
 
 static void prometheus_gpus(Str *out, const Snapshot *s) {
     static const struct {
         const char *name, *help;
-        GpuValue *value;
     } rows[] = {
-        {"snug_gpu_memory_used_bytes", "Memory taken by anybody.", used},
-        {"snug_gpu_memory_total_bytes", "Memory of the GPU.", total},
-        {"snug_gpu_utilization_ratio", "Share of the time in which a kernel ran.", busy},
-        {"snug_gpu_temperature_celsius", "Temperature.", celsius},
-        {"snug_gpu_power_watts", "Power drawn.", watts},
+        {"snug_gpu_memory_used_bytes", "Memory taken by anybody."},
+        {"snug_gpu_memory_total_bytes", "Memory of the GPU."},
+        {"snug_gpu_utilization_ratio", "Share of the time in which a kernel ran."},
+        {"snug_gpu_temperature_celsius", "Temperature."},
+        {"snug_gpu_power_watts", "Power drawn."},
     };
     for (int r = 0; r < COUNT_OF(rows) && s->n_gpus; r++) {
         add_help(out, rows[r].name, rows[r].help);
         for (int i = 0; i < s->n_gpus; i++) {
-            double value = rows[r].value(&s->gpu[i].r);
-            if (value < 0) continue;
-            str_addf(out, "%s{gpu=\"%d\",", rows[r].name, i);
-            add_label(out, "name", s->gpu[i].r.name);
-            str_addf(out, "} %.15g\n", value);
+            const NvmlGpu *g = &s->gpu[i].r;
+            const double value[COUNT_OF(rows)] = {(double)g->used_bytes, (double)g->total_bytes,
+                                                  g->gpu_percent < 0 ? -1 : 0.01 * g->gpu_percent, g->celsius,
+                                                  g->watts};
+            if (value[r] >= 0) add_gauge(out, rows[r].name, "gpu", i, g->name, value[r]);
         }
     }
-}
-
-typedef double JobValue(const MonitorJob *j);
-static double up(const MonitorJob *j) {
-    return j->alive;
-}
-static double step(const MonitorJob *j) {
-    return (double)j->s.step;
-}
-static double steps(const MonitorJob *j) {
-    return (double)j->s.total_steps;
-}
-static double tokens(const MonitorJob *j) {
-    return j->s.tokens ? (double)j->s.tokens : (double)NAN;
-}
-static double loss(const MonitorJob *j) {
-    return j->s.loss;
-}
-static double speed(const MonitorJob *j) {
-    return j->s.tokens_per_s;
-}
-static double planned(const MonitorJob *j) {
-    return (double)j->s.planned_bytes;
-}
-static double measured(const MonitorJob *j) {
-    return (double)j->s.measured_bytes;
 }
 
 static void prometheus_jobs(Str *out, const Snapshot *s) {
     static const struct {
         const char *name, *help;
-        JobValue *value;
     } rows[] = {
-        {"snug_job_up", "1: the job runs; 0: it died.", up},
-        {"snug_job_step", "Updates, answers or problems done.", step},
-        {"snug_job_steps", "Those of the whole job.", steps},
-        {"snug_job_tokens", "Tokens read and answered so far.", tokens},
-        {"snug_job_loss", "Loss of the last steps that were logged.", loss},
-        {"snug_job_tokens_per_second", "Speed of the last steps.", speed},
-        {"snug_job_planned_bytes", "Memory the plan gives the process.", planned},
-        {"snug_job_measured_bytes", "The most the process has taken so far.", measured},
+        {"snug_job_up", "1: the job runs; 0: it died."},
+        {"snug_job_step", "Updates, answers or problems done."},
+        {"snug_job_steps", "Those of the whole job."},
+        {"snug_job_tokens", "Tokens read and answered so far."},
+        {"snug_job_loss", "Loss of the last steps that were logged."},
+        {"snug_job_tokens_per_second", "Speed of the last steps."},
+        {"snug_job_planned_bytes", "Memory the plan gives the process."},
+        {"snug_job_measured_bytes", "The most the process has taken so far."},
     };
     for (int r = 0; r < COUNT_OF(rows) && s->n_jobs; r++) {
         add_help(out, rows[r].name, rows[r].help);
         for (int i = 0; i < s->n_jobs; i++) {
-            double value = rows[r].value(&s->job[i]);
-            if (!isfinite(value)) continue;
-            str_addf(out, "%s{pid=\"%d\",", rows[r].name, s->job[i].s.pid);
-            add_label(out, "name", s->job[i].s.name);
-            str_addf(out, "} %.15g\n", value);
+            const JobStatus *j = &s->job[i].s;
+            const double value[COUNT_OF(rows)] = {
+                s->job[i].alive, (double)j->step, (double)j->total_steps, j->tokens ? (double)j->tokens : (double)NAN,
+                j->loss, j->tokens_per_s, (double)j->planned_bytes, (double)j->measured_bytes};
+            if (isfinite(value[r])) add_gauge(out, rows[r].name, "pid", j->pid, j->name, value[r]);
         }
     }
 }

@@ -178,7 +178,7 @@ static void read_field(JobStatus *s, const Field *f, const json_t *value) {
     if (f->type == REAL && json_is_number(value)) *(double *)(void *)to = json_number_value(value);
 }
 
-bool status_read(JobStatus *s, const char *folder, const char *file) {
+static bool read_status(JobStatus *s, const char *folder, const char *file) { /* false: no status */
     Str text = {0};
     status_init(s);
     int n = snprintf(s->path, sizeof s->path, "%s/%s", folder, file);
@@ -206,7 +206,7 @@ int status_list(JobStatus *list, int room, const char *folder) {
     int n = 0;
     if (!file_list(folder, &names, &count, NULL)) return 0;
     for (int64_t i = 0; i < count; i++) {
-        if (n < room && str_ends(names[i], ".json") && status_read(&list[n], folder, names[i])) n++;
+        if (n < room && str_ends(names[i], ".json") && read_status(&list[n], folder, names[i])) n++;
         mem_free(names[i]);
     }
     mem_free(names);

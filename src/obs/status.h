@@ -59,8 +59,6 @@ void status_end(JobStatus *s);                      /* a second call is fine */
 /* The process is the one that wrote it. */
 bool status_is_alive(const JobStatus *s);
 
-/* Files of a folder; false: it is none, or no status. */
-bool status_read(JobStatus *s, const char *folder, const char *file);
 
 /* At most room of them, by pid; gives how many. */
 int status_list(JobStatus *list, int room, const char *folder);

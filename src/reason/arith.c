@@ -78,7 +78,8 @@ static void write_between(Str *out, const ArithStep *s) {
     }
 }
 
-void arith_write_step(Str *out, const ArithStep *s) {
+/* As a solution writes it: "47 + 85 = 127 + 5 = 132". */
+static void write_step(Str *out, const ArithStep *s) {
     str_addf(out, "%lld %c %lld", (long long)s->a.value, "+-*/"[s->op], (long long)s->b.value);
     write_between(out, s);
     str_addf(out, " = %lld", (long long)s->result);
@@ -88,7 +89,7 @@ static void write_solution(Str *out, const ArithStep *step, int n) {
     static const char *const name[] = {"add", "subtract", "multiply", "divide"};
     for (int i = 0; i < n; i++) {
         str_addf(out, "Step %d, %s: ", i + 1, name[step[i].op]);
-        arith_write_step(out, &step[i]);
+        write_step(out, &step[i]);
         str_add(out, ".\n");
     }
     str_addf(out, "The answer is \\boxed{%lld}.", (long long)step[n - 1].result);

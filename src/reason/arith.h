@@ -50,7 +50,4 @@ typedef struct ArithFault {
  * misread), carried on to a wrong \boxed{}. */
 ArithFault arith_spoil(Str *solution, const Arith *a, uint64_t key);
 
-/* One calculation as a solution writes it: "47 + 85 = 127 + 5 = 132". */
-void arith_write_step(Str *out, const ArithStep *s);
-
 #endif

@@ -154,13 +154,10 @@ static void add_version(Str *out, const json_t *text, const json_t *about, int i
             str_add(out, "not said</span>");
         }
     }
-    str_add(out, "</div><pre>");
-    str_add_html(out, record_text(text, "reasoning"));
-    str_add(out, "</pre>Answer: <b>");
-    str_add_html(out, record_text(text, "solution"));
-    str_add(out, "</b><details class=\"w\"><summary>what the judge wrote</summary><pre>");
-    str_add_html(out, record_text(about, "evaluation"));
-    str_add(out, "</pre></details></div>\n");
+    html_in(out, "</div><pre>", record_text(text, "reasoning"), "</pre>");
+    html_in(out, "Answer: <b>", record_text(text, "solution"), "</b>");
+    html_in(out, "<details class=\"w\"><summary>what the judge wrote</summary><pre>", record_text(about, "evaluation"),
+            "</pre></details></div>\n");
 }
 
 static const json_t *old_version(const json_t *record, int iteration) { /* NULL: it is the kept one */
@@ -183,9 +180,7 @@ static void add_line(Str *out, const Rubric *r, const json_t *record) { /* what 
              better ? " better" : "", note ? " odd" : "",
              (long long)json_integer_value(record_meta(record, "place")) + 1);
     add_quality(out, json_object_get(record, "quality_score"), r);
-    str_add(out, "<span class=\"t\">");
-    str_add_html(out, record_text(record, "problem"));
-    str_add(out, "</span>");
+    html_in(out, "<span class=\"t\">", record_text(record, "problem"), "</span>");
     if (better) str_add(out, "<span class=\"tag new\">improved</span>");
     if (note) str_add(out, "<span class=\"tag note\">note</span>");
     add_correct(out, correct);
@@ -196,19 +191,10 @@ void report_html_item(Str *out, const Rubric *r, const json_t *record) {
     const json_t *about = json_object_get(record, "metadata");
     size_t n = json_array_size(record_meta(record, "iterations"));
     add_line(out, r, record);
-    str_add(out, "<div class=\"in\"><pre>");
-    str_add_html(out, record_text(record, "problem"));
-    str_add(out, "</pre>");
-    if (record_text(about, "reference")[0]) {
-        str_add(out, "Reference: <b>");
-        str_add_html(out, record_text(about, "reference"));
-        str_add(out, "</b>");
-    }
-    if (record_text(about, "note")[0]) {
-        str_add(out, "<p class=\"note\">");
-        str_add_html(out, record_text(about, "note"));
-        str_add(out, "</p>");
-    }
+    const char *reference = record_text(about, "reference"), *note = record_text(about, "note");
+    html_in(out, "<div class=\"in\"><pre>", record_text(record, "problem"), "</pre>");
+    if (*reference) html_in(out, "Reference: <b>", reference, "</b>");
+    if (*note) html_in(out, "<p class=\"note\">", note, "</p>");
     for (int i = 0; i < (int)n; i++) {
         const json_t *old = old_version(record, i);
         add_version(out, old ? old : record, old ? old : about, i, !old, r);

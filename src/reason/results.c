@@ -50,9 +50,7 @@ static bool write_file(const char *path, const Results *r, Kind kind, const Str 
               write_records(&f, r, kind, sum, &text, e) &&
               file_write(f.fd, tail, (int64_t)strlen(tail), f.temporary, e);
     str_free(&text);
-    if (ok) return file_commit(&f, e);
-    file_abort(&f);
-    return false;
+    return file_end(&f, ok, e);
 }
 
 static void beside(char *to, const char *out, const char *suffix) { /* FILE.json -> FILE.csv */

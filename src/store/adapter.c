@@ -43,7 +43,7 @@ static const char *const pure_inits[] = {"gaussian", "eva", "orthogonal"};
 
 const char *adapter_target_name(AdapterTarget t) { return targets[t].name; }
 
-bool adapter_target_find(const char *name, AdapterTarget *t) {
+static bool find_target(const char *name, AdapterTarget *t) {
     for (int i = 0; i < ADAPTER_TARGET_COUNT; i++) {
         if (strcmp(name, targets[i].name)) continue;
         *t = (AdapterTarget)i;
@@ -127,7 +127,7 @@ static bool read_targets(AdapterConfig *c, const json_t *root, const char *path,
     for (size_t i = 0; i < json_array_size(v); i++) {
         const char *name = json_string_value(json_array_get(v, i));
         AdapterTarget t;
-        if (!name || !adapter_target_find(name, &t))
+        if (!name || !find_target(name, &t))
             return fail(e, ERR_FAIL,
                         "%s: target_modules names '%s', which is not one of q_proj, k_proj, v_proj, o_proj, "
                         "gate_proj, up_proj, down_proj (models of type gsa: value_gate, output_gate, query_proj, "

@@ -28,7 +28,6 @@ typedef struct AdapterConfig {
 } AdapterConfig;
 
 const char *adapter_target_name(AdapterTarget t); /* "q_proj" */
-bool adapter_target_find(const char *name, AdapterTarget *t);
 
 /* What B A x is multiplied with. */
 double adapter_scale(const AdapterConfig *c);

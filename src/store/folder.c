@@ -139,6 +139,11 @@ bool folder_commit(FolderOut *f, Err *e) {
     return ok;
 }
 
+bool folder_end(FolderOut *f, bool ok, Err *e) {
+    if (!ok) folder_abort(f);
+    return ok && folder_commit(f, e);
+}
+
 bool folder_remove(const char *path, Err *e) {
     char plain[1024], gone[1060];
     if (!copy_path(plain, sizeof plain, path, e)) return false;

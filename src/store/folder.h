@@ -27,6 +27,7 @@ bool folder_begin(FolderOut *f, const char *final_path, Err *e);
  * folder stands under the name if one did: the earlier one, or the new one when only the last flush was refused. */
 bool folder_commit(FolderOut *f, Err *e);
 void folder_abort(FolderOut *f); /* nothing remains; a second call is fine */
+bool folder_end(FolderOut *f, bool ok, Err *e); /* commit, or where it is not ok abort: gives whether all is there */
 
 /* Removes a folder so that a half-removed one is never found under its name. Absent is fine. */
 bool folder_remove(const char *path, Err *e);

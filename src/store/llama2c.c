@@ -226,10 +226,7 @@ static bool convert(Source *s, const char *out_folder, Err *e) {
     FolderOut out;
     if (!read_shape(s, e) || !lay_out(s, e) || !refuse_filled(out_folder, e) || !folder_begin(&out, out_folder, e))
         return false;
-    if (write_weights(s, out.temporary, e) && write_config(s, out.temporary, e))
-        return folder_commit(&out, e);
-    folder_abort(&out);
-    return false;
+    return folder_end(&out, write_weights(s, out.temporary, e) && write_config(s, out.temporary, e), e);
 }
 
 bool llama2c_check(const char *bin, int64_t *vocab, Err *e) {

@@ -34,7 +34,7 @@ const char *st_dtype_name(StDtype dtype) { return dtypes[dtype].name; }
 
 int st_dtype_bytes(StDtype dtype) { return dtypes[dtype].bytes; }
 
-bool st_dtype_find(const char *name, StDtype *dtype) {
+static bool find_dtype(const char *name, StDtype *dtype) { /* false: not one of ours */
     for (int i = 0; i < ST_DTYPE_COUNT; i++) {
         if (strcmp(name, dtypes[i].name)) continue;
         *dtype = (StDtype)i;
@@ -88,7 +88,7 @@ static bool entry_read(StTensor *t, const json_t *entry, int64_t data_bytes, con
     if (!json_is_object(entry)) return fail(e, ERR_FAIL, "%s: tensor '%s' is not an object", path, t->name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (!dtype) return fail(e, ERR_FAIL, "%s: tensor '%s' has no dtype", path, t->name);
-    if (!st_dtype_find(dtype, &t->dtype))
+    if (!find_dtype(dtype, &t->dtype))
         return fail(e, ERR_FAIL, "%s: tensor '%s': dtype '%s' is not supported", path, t->name, dtype);
     return entry_shape(t, json_object_get(entry, "shape"), path, e) &&
            entry_range(t, json_object_get(entry, "data_offsets"), data_bytes, path, e);

@@ -31,7 +31,6 @@ typedef struct StTensor {
 
 const char *st_dtype_name(StDtype dtype);               /* "BF16" */
 int st_dtype_bytes(StDtype dtype);                      /* of one element */
-bool st_dtype_find(const char *name, StDtype *dtype);   /* false: not one of ours */
 int64_t st_tensor_bytes(const StTensor *t);             /* from dtype and shape; -1: negative or too large */
 
 typedef struct StPair {

@@ -39,7 +39,7 @@ static void turn(Mt *m) {
     m->at = 0;
 }
 
-uint32_t mt_next(Mt *m) {
+static uint32_t next_bits(Mt *m) { /* 32 bits */
     if (m->at == MT_WORDS) turn(m);
     uint32_t y = m->word[m->at++];
     y ^= y >> 11;
@@ -48,12 +48,12 @@ uint32_t mt_next(Mt *m) {
     return y ^ y >> 18;
 }
 
-int64_t mt_below(Mt *m, int64_t n) {
+static int64_t number_below(Mt *m, int64_t n) { /* 0 .. n - 1; n from 1 to 2^31 */
     int bits = 0;
     while (n >> bits) bits++;
     CHECK(n > 0 && bits <= 32);
     int64_t r = n;
-    while (r >= n) r = mt_next(m) >> (32 - bits);
+    while (r >= n) r = next_bits(m) >> (32 - bits);
     return r;
 }
 
@@ -62,7 +62,7 @@ static void sample_pool(Mt *m, int64_t *out, int64_t n, int64_t k) {
     int64_t *pool = MEM_NEW(int64_t, n);
     for (int64_t i = 0; i < n; i++) pool[i] = i;
     for (int64_t i = 0; i < k; i++) {
-        int64_t at = mt_below(m, n - i);
+        int64_t at = number_below(m, n - i);
         out[i] = pool[at];
         pool[at] = pool[n - i - 1];
     }
@@ -84,7 +84,7 @@ void mt_sample(Mt *m, int64_t *out, int64_t n, int64_t k) {
         return;
     }
     for (int64_t i = 0; i < k; i++) {
-        do out[i] = mt_below(m, n);
+        do out[i] = number_below(m, n);
         while (is_among(out, i, out[i]));
     }
 }

@@ -13,8 +13,6 @@ typedef struct Mt {
 } Mt;
 
 void mt_seed(Mt *m, uint32_t seed);              /* random.Random(seed) */
-uint32_t mt_next(Mt *m);                         /* 32 bits */
-int64_t mt_below(Mt *m, int64_t n);              /* 0 .. n - 1; n from 1 to 2^31 */
 void mt_sample(Mt *m, int64_t *out, int64_t n, int64_t k); /* random.sample(range(n), k), k <= n */
 
 #endif

@@ -225,7 +225,5 @@ bool suite_write_items(const Suite *s, const char *path, Err *e) {
         mem_free(line);
         json_decref(j);
     }
-    if (ok) return file_commit(&f, e);
-    file_abort(&f);
-    return false;
+    return file_end(&f, ok, e);
 }

@@ -57,7 +57,7 @@ void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind) {
 int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }
 
 /* Whole tiles, so that a piece's products are cut as those of the whole are. */
-int64_t job_ffn_rows(const JobSpec *s) {
+static int64_t ffn_rows(const JobSpec *s) {
     int64_t rows = s->micro_batch * s->seq, pieces = MAX2(s->ffn_chunks, 1);
     return units_round_up((rows + pieces - 1) / pieces, HEAD_TILE);
 }
@@ -232,7 +232,7 @@ static bool record(Job *j, Err *e) {
 static PlanChoices choices_of(const JobSpec *s) {
     return (PlanChoices){.recompute = s->recompute,
                          .layers = s->m.config.layers,
-                         .ffn_piece_rows = s->ffn_chunks > 1 ? job_ffn_rows(s) : 0,
+                         .ffn_piece_rows = s->ffn_chunks > 1 ? ffn_rows(s) : 0,
                          .offload_inputs = (int)s->m.offload.layers[OFFLOAD_INPUTS],
                          .offload_late = s->recompute[0] == RECOMPUTE_TWICE, /* where memory is all that counts */
                          .update_early = s->update_in_backward,

@@ -156,7 +156,6 @@ static inline int64_t job_micro_samples(const JobSpec *s) { return s->micro_batc
 int64_t job_samples(const JobSpec *s);
 int64_t job_sample_tokens(const JobSpec *s); /* of a row that a sample would have of its own */
 void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind);
-int64_t job_ffn_rows(const JobSpec *s); /* tokens of one of the pieces */
 int64_t job_useful_pieces(const JobSpec *s); /* of the feed-forward, where cutting it is worth it; 0: it is not */
 static inline bool job_logits_fp32(const JobSpec *s) { return s->task && s->task->fp32_logits; }
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind);

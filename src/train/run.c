@@ -95,6 +95,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
 }
 
 void run_close(Run *r) {
+    if (!r->ring) return;
     sampler_close(&r->sampler);
     if (r->metrics_open) metrics_close(&r->metrics);
     feed_close(r->feed);
@@ -103,6 +104,7 @@ void run_close(Run *r) {
     trainer_state_free(&r->state);
     stored_free(&r->stored);
     arena_free(&r->arena);
+    r->ring = NULL;
 }
 
 /* ---- evaluation ---- */
@@ -432,8 +434,7 @@ static bool profile(Run *r, Err *e) {
     ProfileLoad inputs = {.load = load_first_micro, .user = r};
     bool ok = exec_profile(&r->ring->x, &text, phase, r->job->update < 0 ? 1 : 2, 1, inputs,
                            "one micro-step and one update", e);
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
     return ok;
 }
 

@@ -184,7 +184,7 @@ struct Run {
 
 /* Opens the executor and loads weights; for training also the checkpoint to resume. Writes nothing. */
 bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, const RunOptions *o, Err *e);
-void run_close(Run *r);
+void run_close(Run *r); /* all zero, or closed before: nothing happens; what it counted stays */
 bool run_start_weights(Run *r, Err *e); /* those that a run begins with, as run_open put them there */
 
 /* Begins the run folder and plays the steps. A run that is finished already, and a dry run, write nothing. */

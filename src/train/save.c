@@ -133,11 +133,7 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     bool ok = run_write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
               (!source || !source->save || source->save(source->user, f.temporary, e)) &&
               trainer_state_write(f.temporary, &r->state, e) && run_sync_device(r, e);
-    if (!ok) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    if (!folder_end(&f, ok, e)) return false;
     log_line("saved %s (%.1f s)", path, sensors_seconds() - began);
     return true;
 }
@@ -205,11 +201,8 @@ static bool write_result(Run *r, const char *root, void *what, Err *e) {
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
                 file_is_dir(best_folder);
-    if (!(best ? copy_best(r, f.temporary, e) : run_write_trained(r, f.temporary, e)) || !run_sync_device(r, e)) {
-        folder_abort(&f);
-        return false;
-    }
-    if (!folder_commit(&f, e)) return false;
+    bool ok = (best ? copy_best : run_write_trained)(r, f.temporary, e) && run_sync_device(r, e);
+    if (!folder_end(&f, ok, e)) return false;
     snprintf(out->result, sizeof out->result, "%s", path);
     return true;
 }

@@ -97,9 +97,7 @@ static void copy_piece(void *context, void *piece, int64_t at, int64_t bytes) {
     k.from = piece;
     k.bytes = bytes;
     int64_t tiles = (bytes + TILE_BYTES - 1) / TILE_BYTES;
-    if (k.team) threads_for(k.team, tiles, copy_tile, &k);
-    else
-        for (int64_t i = 0; i < tiles; i++) copy_tile(&k, i, 0);
+    threads_for(k.team, tiles, copy_tile, &k);
 }
 
 void state_copy_take(StateCopy *c, Exec *x) {

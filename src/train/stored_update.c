@@ -148,9 +148,7 @@ static void take_piece(void *context, void *piece, int64_t at, int64_t bytes) {
     }
     CHECK(k->at % STORED_TILE == 0);
     int64_t tiles = (k->n + STORED_TILE - 1) / STORED_TILE;
-    if (k->team) threads_for(k->team, tiles, take_tile, k);
-    else
-        for (int64_t i = 0; i < tiles; i++) take_tile(k, i, 0);
+    threads_for(k->team, tiles, take_tile, k);
 }
 
 static void take_all(StoredUpdate *s, Exec *x, bool begins) {

@@ -184,9 +184,8 @@ void compare_page(Str *out, const Compared *method, int n) {
                ".e{text-anchor:end}.m{fill:#3b7ddd}.o{fill:#2e9d6a}.r{stroke:#2e9d6a;stroke-dasharray:4 3}"
                ".f{fill:none;stroke:currentColor;opacity:.4}\n");
     html_text(out, "h1", "Unlearning methods beside retraining");
-    str_add(out, "<p>The first row, and the dashed line of every plot, is the model retrained without the samples: ");
-    str_add_html(out, method[0].name);
-    str_add(out, ".</p>\n");
+    html_in(out, "<p>The first row, and the dashed line of every plot, is the model retrained without the samples: ",
+            method[0].name, ".</p>\n");
     add_table(out, method, n);
     if (is_known(method, n, &figures[QUALITY]) && is_known(method, n, &figures[UTILITY])) add_plane(out, method, n);
     for (int k = 0; k < COUNT_OF(figures); k++) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/zlib.h"
 
@@ -80,16 +81,14 @@ static Column column(const EvalSet *set, const Scores *s, ItemFn *fn) {
     return c;
 }
 
-static json_t *real_or_null(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
 /* Values stand under the name that open-unlearning gives them. Takes the column over where it is given. */
 static void put(json_t *all, const char *name, double aggregate, const char *key, Column *c) {
     json_t *metric = json_object(), *by_index = json_object();
-    json_object_set_new(metric, "agg_value", real_or_null(aggregate));
+    json_object_set_new(metric, "agg_value", json_number(aggregate));
     for (int64_t i = 0; c && i < c->n; i++) {
         char index[24];
         snprintf(index, sizeof index, "%lld", (long long)i);
-        json_object_set_new(by_index, index, json_pack("{s:o}", key, real_or_null(c->value[i])));
+        json_object_set_new(by_index, index, json_pack("{s:o}", key, json_number(c->value[i])));
     }
     if (c) json_object_set(metric, "value_by_index", by_index);
     json_decref(by_index);

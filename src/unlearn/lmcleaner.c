@@ -125,7 +125,7 @@ static void add_number(Str *out, const char *key, double v) {
         str_addf(out, ",\"%s\":null", key);
 }
 
-void clean_seconds(Str *out, const WalkSeconds *s) {
+static void add_seconds(Str *out, const WalkSeconds *s) { /* as a JSON object */
     str_addf(out, "{\"load\":%.6g,\"check\":%.6g,\"replay\":%.6g,\"transfer\":%.6g,\"vectors\":%.6g}", s->load,
              s->check, s->replay, s->transfer, s->vectors);
 }
@@ -160,7 +160,7 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
         str_add(out, "null");
     add_number(out, "wall_time_ms", 1000 * r->seconds);
     str_add(out, ",\"seconds_by_part\":");
-    clean_seconds(out, &r->spent);
+    add_seconds(out, &r->spent);
     chain_close(chain, out, from);
 }
 

@@ -47,7 +47,6 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
 /* Adds the request's noise to the correction and says whether it is certified. scratch: NULL where there is none. */
 void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch);
 
-void clean_seconds(Str *out, const WalkSeconds *s); /* as a JSON object */
 /* The record of a request: a line under the chain. tau: updates of the run. */
 void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau);
 /* Samples of removed updates that were not to be forgotten, as a JSON list: to be learned again (PROPAGATE_STEPS). */

@@ -99,11 +99,8 @@ static void pass_piece(void *context, void *piece, int64_t at, int64_t bytes) {
     s->piece = piece;
     s->at = at / s->item;
     s->n = bytes / s->item;
-    int64_t tiles = (s->n + TILE - 1) / TILE;
     double began = s->p->busy ? sensors_seconds() : 0;
-    if (s->p->team) threads_for(s->p->team, tiles, pass_tile, s);
-    else
-        for (int64_t i = 0; i < tiles; i++) pass_tile(s, i, 0);
+    threads_for(s->p->team, (s->n + TILE - 1) / TILE, pass_tile, s);
     if (s->p->busy) *s->p->busy += sensors_seconds() - began;
 }
 

@@ -20,12 +20,13 @@ typedef struct Carried {
     bool more;    /* an update that is only passed through follows */
 } Carried;
 
-bool propagate_streams(const PropagateOptions *o, double momentum) {
+/* Whole updates are removed and v is carried by Fisher's matrix, where a walk can do that a piece at a time. */
+static bool streams_whole_updates(const PropagateOptions *o, double momentum) {
     return o->hessian == HESSIAN_FISHER && o->mode == PROPAGATE_STEPS && !(momentum > 0);
 }
 
 int propagate_vectors(const PropagateOptions *o, double momentum) {
-    return propagate_streams(o, momentum) ? 0 : momentum > 0 ? 3 : 2;
+    return streams_whole_updates(o, momentum) ? 0 : momentum > 0 ? 3 : 2;
 }
 
 /* ---- one update ---- */
@@ -165,7 +166,7 @@ bool propagate(const Walk *w, const PropagateOptions *o, const int64_t *touched,
     CHECK(n > 0);
     *out = (PropagateReport){.steps_touched = n};
     Carried c = {.w = w, .o = o, .out = out, .v = v, .fresh = true};
-    if (!w->fisher || !propagate_streams(o, w->momentum)) {
+    if (!w->fisher || !streams_whole_updates(o, w->momentum)) {
         c.change = vec_new(w->n);
         c.other = vec_new(w->n);
         vec_zero(w->team, v, w->n);

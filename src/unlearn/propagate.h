@@ -57,8 +57,6 @@ typedef struct PropagateReport {
     bool clipped;               /* a gradient of the window was clipped */
 } PropagateReport;
 
-/* Whole updates are removed and v is carried by Fisher's matrix, where a walk can do that a piece at a time. */
-bool propagate_streams(const PropagateOptions *o, double momentum);
 /* Vectors as long as the model that a propagation holds beside v. */
 int propagate_vectors(const PropagateOptions *o, double momentum);
 

@@ -93,7 +93,7 @@ void questions_free(EvalItems *t) {
     *t = (EvalItems){0};
 }
 
-int questions_answers(const EvalItem *i) { return 1 + (i->paraphrase != NULL) + i->n_wrong; }
+static int rows_of(const EvalItem *i) { return 1 + (i->paraphrase != NULL) + i->n_wrong; }
 
 static void add_row(Str *out, const char *question, const char *answer) {
     json_t *row = json_pack("{s:s, s:s}", "question", question, "answer", answer);
@@ -112,6 +112,6 @@ void questions_rows(Str *out, EvalItems *t) {
             add_row(out, it->question, it->answer);
             if (it->paraphrase) add_row(out, it->question, it->paraphrase);
             for (int k = 0; k < it->n_wrong; k++) add_row(out, it->question, it->wrong[k]);
-            t->rows += questions_answers(it);
+            t->rows += rows_of(it);
         }
 }

@@ -37,7 +37,6 @@ extern const char *const eval_set_names[EVAL_SETS]; /* "forget", "retain", "ra",
 bool questions_read(EvalItems *t, const char *folder, const char *forget, int64_t most, Err *e);
 void questions_free(EvalItems *t);
 
-int questions_answers(const EvalItem *i);    /* rows it takes: the answer, the paraphrase, the wrong ones */
 void questions_rows(Str *out, EvalItems *t); /* all of them as JSON lines; gives every item its first row */
 
 #endif

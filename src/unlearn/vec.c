@@ -27,10 +27,7 @@ static void do_tile(void *context, int64_t tile, int worker) {
 
 void vec_for(Threads *team, int64_t n, VecPart *fn, void *context) {
     Tiles t = {fn, context, n};
-    int64_t tiles = (n + TILE - 1) / TILE;
-    if (team) threads_for(team, tiles, do_tile, &t);
-    else
-        for (int64_t i = 0; i < tiles; i++) do_tile(&t, i, 0);
+    threads_for(team, (n + TILE - 1) / TILE, do_tile, &t);
 }
 
 /* ---- blocks ---- */

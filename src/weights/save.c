@@ -177,11 +177,8 @@ static void digest_piece(void *context, void *piece, int64_t at, int64_t bytes) 
         d->data = (const char *)piece + from;
         d->bytes = MIN2(DIGEST_BLOCKS * DIGEST_BLOCK, bytes - from);
         int64_t blocks = (d->bytes + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
-        if (d->team) threads_for(d->team, blocks, digest_block, d);
-        for (int64_t i = 0; i < blocks; i++) {
-            if (!d->team) digest_block(d, i, 0);
-            d->sum = mix(d->sum, d->of_block[i]);
-        }
+        threads_for(d->team, blocks, digest_block, d);
+        for (int64_t i = 0; i < blocks; i++) d->sum = mix(d->sum, d->of_block[i]);
     }
 }
 

@@ -29,7 +29,7 @@ void logged_run_close(LoggedRun *l) {
 float *logged_run_vector(LoggedRun *l, const char *folder) {
     Err e = {0};
     float *v = MEM_NEW(float, l->walk.n);
-    EXPECT_OK(weights_load(&l->run.ring.x, NULL, ROLE_WEIGHT, folder, &e));
-    params_get(&l->run.replay.params, &l->run.ring.x, PARAMS_THETA, v);
+    EXPECT_OK(weights_load(&l->run.base.ring.x, NULL, ROLE_WEIGHT, folder, &e));
+    params_get(&l->run.replay.params, &l->run.base.ring.x, PARAMS_THETA, v);
     return v;
 }

@@ -135,11 +135,11 @@ TEST(gradient_norms_of_samples_are_those_of_autograd) {
     if (!train_fixture("")) return;
     json_t *want = json_load_file(FIXTURE "gradient_norms.json", 0, NULL);
     if (EXPECT(want != NULL) && logged_run_open(&l, "o", "fisher")) {
-        Run *run = &l.run.run;
+        Run *run = &l.run.base.run;
         mem_free(logged_run_vector(&l, FIXTURE "model"));
-        EXPECT_OK(gradnorm_make(got, run, l.run.data, row, 6, &e));
+        EXPECT_OK(gradnorm_make(got, run, l.run.base.data, row, 6, &e));
         for (int i = 0; i < 6; i++) {
-            size_t sample = (size_t)dataset_row_at(l.run.data, 0, row[i]);
+            size_t sample = (size_t)dataset_row_at(l.run.base.data, 0, row[i]);
             EXPECT_NEAR(got[i] / json_number_value(json_array_get(want, sample)), 1, 1e-5);
         }
         logged_run_close(&l);

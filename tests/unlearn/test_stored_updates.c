@@ -68,7 +68,7 @@ static void expect_updates(const char *format, bool equal) {
         EXPECT_OK(l.walk.seek(l.walk.user, step, &e));
         EXPECT_OK(l.walk.advance(l.walk.user, u, NULL, &rate, &e));
         double norm = vec_norm(NULL, u, l.walk.n), off = 0;
-        if (!EXPECT(stored_open(&s, &l.run.ring.p, l.run.history.folder, known, &e))) break;
+        if (!EXPECT(stored_open(&s, &l.run.base.ring.p, l.run.history.folder, known, &e))) break;
         double *of_tile = MEM_NEW(double, s.layout.tiles);
         EXPECT_OK(stored_read(&s, step ? l.run.replay.team : NULL, compare, &(Against){&s, u, of_tile}, &e));
         for (int64_t i = 0; i < s.layout.tiles; i++) off += of_tile[i];
