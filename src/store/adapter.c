@@ -161,6 +161,9 @@ static bool refuse_folder(const char *folder, Err *e) {
         snprintf(hint, sizeof hint, what[i], folder);
         return fail(e, ERR_FAIL, "%s: has no " CONFIG_NAME "; %s", folder, hint);
     }
+    if (!file_is_dir(folder) && (!strcmp(folder, "lora") || !strcmp(folder, "qlora")))
+        return fail(e, ERR_FAIL, "--adapter %s: names a folder; new adapters are made by --mode lora%s", folder,
+                    *folder == 'q' ? " --quantize nf4" : "");
     if (!file_is_dir(folder)) return fail(e, ERR_FAIL, "--adapter %s: there is no such folder", folder);
     return fail(e, ERR_FAIL, "%s: has no " CONFIG_NAME ". Is it an adapter's folder (PEFT layout)?", folder);
 }
