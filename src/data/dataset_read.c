@@ -216,7 +216,7 @@ static bool look_at_start(RowReader *r, Err *e) {
     bool blank = true;
     for (int64_t i = 0; i < r->end && blank; i++) blank = is_blank(r->buffer[i]);
     if (blank && r->at_end && !str_ends(r->path, ".txt"))
-        return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
+        return fail(e, ERR_FAIL, "%s: is empty: it holds no sample", r->path);
     if (!source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e)) return false;
     if (r->form == SOURCE_AMR && !r->blocks)
         return fail(e, ERR_FAIL,
