@@ -153,11 +153,6 @@ static bool look_ahead(RowReader *r, EndSearch *s, int64_t *bytes, Err *e) {
 
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e) {
     if (!r->left_bytes || mem_mul(bytes, 1 + r->cost) <= r->left_bytes) return true;
-    if (r->left_bytes == 1) /* not even the fixed part */
-        return fail(e, ERR_BUDGET,
-                    "%s: nothing is left of the budget to read data with. Nothing was loaded. Raise --budget, or the "
-                    "limit of memory that it was made for",
-                    r->path);
     return fail(
         e, ERR_BUDGET,
         "%s:%lld: this row has %s. Reading it takes %s, and %s are left of the budget. Nothing was loaded. Raise "

@@ -50,6 +50,16 @@ TEST(lines_of_text_given_as_prompts_are_answered_with_how_to_make_rows_of_them) 
     expect_said(snug_run("generate --model tally --prompts %s", test_path("p.txt")), 1, "jq -Rc '{prompt: .}'");
 }
 
+TEST(init_takes_no_tokenizer_with_more_ids_than_the_model) {
+    static const char how[] =
+        "init --model stories-15m --tokenizer tests/data/tok_smollm2 --set vocab_size=%s --out %s";
+    expect_said(snug_run(how, "100", test_path("i")), 1, "Give --set vocab_size=");
+    EXPECT(!file_exists(test_path("i")));
+    Ran r = snug_run(how, "60000", test_path("i"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
+
 TEST(a_run_that_was_moved_is_looked_for_where_out_says) {
     expect_said(snug_run("train --model tally --data recipes/none.jsonl --seq 64 --out %s --resume", test_path("gone")),
                 1, "Was its folder moved?");
