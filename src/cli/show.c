@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/units.h"
 
 static int bar_width(int64_t bytes, int64_t whole) {
@@ -144,6 +145,15 @@ json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
     json_object_set_new(pools, "host", pool_json(l, POOL_HOST, 0));
     if (l->arena_bytes[POOL_DISK]) json_object_set_new(pools, "disk", pool_json(l, POOL_DISK, 0));
     return pools;
+}
+
+void show_print_report(const Str *text, bool json) {
+    if (!json) fputs(str_text(text), stdout);
+    for (const char *at = str_text(text); json && *at;) {
+        int n = (int)strcspn(at, "\n");
+        log_line("%.*s", n, at);
+        at += n + (at[n] == '\n');
+    }
 }
 
 void show_print_json(const json_t *root) { show_print_digits(root, JSON_DIGITS); }

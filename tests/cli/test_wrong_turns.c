@@ -60,6 +60,22 @@ TEST(init_takes_no_tokenizer_with_more_ids_than_the_model) {
     ran_free(&r);
 }
 
+TEST(a_gguf_file_is_answered_with_what_is_read) {
+    expect_said(snug_run("generate --model model.Q4_K_M.gguf --prompt hi"), 1, "GGUF files are not read");
+}
+
+TEST(quiet_and_json_leave_nothing_but_json) {
+    static const char *const some[] = {"plan --model tally --seq 64 --json --quiet",
+                                       "plan --model tally --task generate --json --quiet"};
+    for (int i = 0; i < COUNT_OF(some); i++) {
+        Ran r = snug_run("%s", some[i]);
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j && !r.err.len)) test_note("    %s: %s", some[i], str_text(&r.err));
+        json_decref(j);
+        ran_free(&r);
+    }
+}
+
 TEST(a_run_that_was_moved_is_looked_for_where_out_says) {
     expect_said(snug_run("train --model tally --data recipes/none.jsonl --seq 64 --out %s --resume", test_path("gone")),
                 1, "Was its folder moved?");
