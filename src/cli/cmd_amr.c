@@ -95,6 +95,8 @@ static bool check_verb(const Options *o, Err *e) {
     if (ok && opt_flag(o, OPT_STRICT) && valid < n)
         ok = fail(e, ERR_FAIL, "%s: %lld of %lld blocks are not valid", o->positional[1], (long long)(n - valid),
                   (long long)n);
+    else if (ok && !valid)
+        ok = fail(e, ERR_FAIL, "%s: none of %lld blocks holds a valid graph", o->positional[1], (long long)n);
     amr_corpus_free(&in.corpus);
     return ok;
 }

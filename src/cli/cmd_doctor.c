@@ -56,7 +56,7 @@ static bool visit_devices(Visit *v, Err *e) {
 
 static void print_visit(const Visit *v, const DoctorHost *host, const Peak *peak) {
     bool json = opt_flag(v->o, OPT_JSON);
-    fputs(str_text(&v->text), json ? stderr : stdout);
+    show_print_report(&v->text, json);
     if (!json) return;
     json_t *root = json_pack("{s:o, s:O, s:I}", "host", doctor_host_json(host), "devices", v->devices,
                              "process_planned_bytes", (json_int_t)v->planned_bytes);
@@ -80,7 +80,10 @@ bool cmd_doctor(const Options *o, Err *e) {
         Peak peak = peak_of_job(&v.machine, v.planned_bytes, v.planned_bytes, 0);
         if (ok) print_visit(&v, &host, &peak);
         if (ok && writes) ok = machinefile_write(&v.file, path, e);
-        if (ok && writes) log_line("written: %s", path);
+        if (ok && writes)
+            log_line("written: %s; plan, train and eval use these rates from now on (--no-write: none is written; "
+                     "without the file the catalogue's count)",
+                     path);
         ok = ok && peak_settle(&peak, o, e);
     }
     machinefile_free(&v.file);

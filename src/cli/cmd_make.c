@@ -18,6 +18,7 @@
 
 /* Heap for each byte of a llama2.c vocabulary, which becomes a tree of JSON and then text. */
 enum { VOCABULARY_SHARE = 24 };
+enum { READING_SHARE = 2 }; /* the same of a tokenizer.json, for each byte of what is kept of it (as in tokenize) */
 
 bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is replaced without being asked */
     const char *out = opt_text(o, OPT_OUT);
@@ -39,14 +40,25 @@ static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
     return ok;
 }
 
-/* --tokenizer of init, found by name too: something must be there to be copied. */
-static bool check_tokenizer(const Options *o, Err *e) {
+/* --tokenizer of init, found by name too: something must be there to be copied, and the model know all of its ids.
+ * bytes: the most that reading it took. */
+static bool check_tokenizer(const Options *o, const ModelConfig *c, int64_t *bytes, Err *e) {
     char own[SHARE_PATH];
     int files = 0;
-    if (!opt_given(o, OPT_TOKENIZER)) return true;
-    hf_side_bytes(share_find(own, "models", opt_text(o, OPT_TOKENIZER)), &files);
-    return files ||
-           fail(e, ERR_FAIL, "--tokenizer %s: is no folder with a tokenizer.json", opt_text(o, OPT_TOKENIZER));
+    const char *folder = share_find(own, "models", opt_text(o, OPT_TOKENIZER));
+    Tokenizer *t;
+    hf_side_bytes(folder, &files);
+    if (!files)
+        return fail(e, ERR_FAIL, "--tokenizer %s: is no folder with a tokenizer.json", opt_text(o, OPT_TOKENIZER));
+    if (!tokenizer_open(&t, folder, e)) return false;
+    int64_t ids = tokenizer_vocab_size(t);
+    *bytes = READING_SHARE * tokenizer_bytes(t);
+    tokenizer_close(t);
+    return ids <= c->vocab ||
+           fail(e, ERR_FAIL,
+                "--tokenizer %s: has %lld ids, and the model's vocabulary has %lld. Give --set vocab_size=%lld, or "
+                "the tokenizer that belongs to the model",
+                opt_text(o, OPT_TOKENIZER), (long long)ids, (long long)c->vocab, (long long)ids);
 }
 
 /* The last words, and with --json the last line. */
@@ -59,7 +71,7 @@ static bool finish(const Options *o, const ModelConfig *c, int64_t planned_bytes
 bool cmd_init(const Options *o, Err *e) {
     ModelFiles m;
     const char *const *set;
-    if (!setup_check_out(o, e) || !setup_model(&m, o, e) || !check_tokenizer(o, e)) return false;
+    if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
     int n = opt_list(o, OPT_SET, &set);
     if (n && !config_set(&m.config, set, n, e)) return false;
@@ -67,7 +79,8 @@ bool cmd_init(const Options *o, Err *e) {
     if (opt_is(o, OPT_DTYPE, "fp16")) m.config.dtype = FMT_F16;
     if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;
     FolderOut f;
-    int64_t heap;
+    int64_t heap, words = 0;
+    if (opt_given(o, OPT_TOKENIZER) && !check_tokenizer(o, &m.config, &words, e)) return false;
     if (!weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
     bool ok =
         write_config(&m.config, f.temporary, e) &&
@@ -79,7 +92,7 @@ bool cmd_init(const Options *o, Err *e) {
     if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s random parameters in %s", opt_text(o, OPT_OUT), units_count(config_parameters(&m.config)).s,
              format_name(m.config.dtype));
-    return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap, e);
+    return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap + words, e);
 }
 
 /* A dense model's folder as one of type gsa. */

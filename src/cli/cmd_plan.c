@@ -65,7 +65,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     peak_add_planning(root, &peak); /* the page holds what --json prints */
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
     if (opt_flag(b->o, OPT_LISTING)) prog_listing(&text, &b->ring.p);
-    fputs(str_text(&text), as_json ? stderr : stdout);
+    show_print_report(&text, as_json);
     if (as_json) show_print_json(root);
     json_decref(root);
     str_free(&text);

@@ -12,6 +12,8 @@
 typedef struct DoctorHost {
     char processor[96];
     int cores;                                         /* this process may use */
+    int machine_cores;                                 /* the machine has */
+    double load;                                       /* of the last minute, before anything is measured */
     int64_t memory_bytes, available_bytes, disk_bytes; /* disk: free here */
     bool grouped;                                      /* a control group's limit decides */
     SensorRoom room;                                   /* what this process may take, and which limit decides */

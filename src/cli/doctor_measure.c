@@ -1,7 +1,9 @@
 /* doctor_measure.c - which figures are taken, at which shapes, and how much of the machine they may use. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -35,10 +37,22 @@ static void time_file(DoctorHost *h, int64_t bytes) {
     mem_free(piece);
 }
 
+/* Rates that are taken beside others' work are too low, and plans would use them from then on. */
+static void look_at_load(DoctorHost *h) {
+    char text[PROCESS_TEXT_BYTES];
+    h->machine_cores = (int)MAX2(sysconf(_SC_NPROCESSORS_ONLN), 1);
+    h->load = process_read(text, "/proc/loadavg") ? strtod(text, NULL) : 0;
+    if (h->load + h->cores < h->machine_cores + 0.5) return;
+    log_warn("other programs are at work here (load %.1f on %d cores): the rates that are measured now are too low. "
+             "Measure again when the machine is idle",
+             h->load, h->machine_cores);
+}
+
 void doctor_host(DoctorHost *h, bool quick) {
     *h = (DoctorHost){.cores = threads_available(), .room = sensors_room(), .limits = process_limits()};
     SensorMemory memory = sensors_memory();
     Str text = {0};
+    look_at_load(h);
     snprintf(h->processor, sizeof h->processor, "x86-64 processor");
     if (file_read("/proc/cpuinfo", &text, 16 * MIB, NULL)) {
         const char *line = strstr(str_text(&text), "model name");

@@ -153,11 +153,11 @@ json_t *doctor_host_json(const DoctorHost *h) {
                                json_known(h->limits.locked_bytes), "file_bytes", json_known(h->limits.file_bytes));
     json_t *room = json_pack("{s:o, s:o}", "bytes", json_known(h->room.bytes), "limit",
                              h->room.limit ? json_string(h->room.limit) : json_null());
-    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:o, s:I, s:f, s:f}", "processor", h->processor, "cores",
+    return json_pack("{s:s, s:i, s:I, s:I, s:b, s:o, s:o, s:I, s:f, s:f, s:f}", "processor", h->processor, "cores",
                      h->cores, "memory_bytes", (json_int_t)h->memory_bytes, "available_bytes",
                      (json_int_t)h->available_bytes, "memory_limited_by_group", h->grouped, "limits", limits,
                      "room", room, "disk_free_bytes", (json_int_t)h->disk_bytes, "file_write_bytes_per_s",
-                     h->file_write, "file_read_bytes_per_s", h->file_read);
+                     h->file_write, "file_read_bytes_per_s", h->file_read, "load", h->load);
 }
 
 static json_t *grid_points(const MachineGrid *g, const char *x, const char *y, const char *const *tables,

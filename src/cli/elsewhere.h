@@ -6,7 +6,8 @@
 #include "cli/options.h"
 
 typedef struct Elsewhere {
-    const char *name;  /* with '-'; or one of our own options, where only a value of it is foreign */
+    const char *name;  /* with '-' ("wandb-*": all that begin so); or one of our own options, where only a value of it
+                        * is foreign */
     const char *value; /* for this value ("lion*": for those that begin so; "*": for any); NULL: a switch, on or off */
     const char *means; /* "moments=8bit,quiet=true": our options, which must not be given otherwise beside it;
                         * "temperature?=1": unless that is given; "data=*": the value as it was given; "": nothing;

@@ -49,7 +49,7 @@ static bool take_row(Prompt *p, const GenSetup *g, const json_t *row, Err *e) {
     if (json_is_array(ids)) return take_ids(p, ids, e);
     if (json_is_array(messages)) return gen_setup_encode_chat(g, &p->ids, messages, e);
     if (json_is_string(text)) return encode_text(p, g, json_string_value(text), (int64_t)json_string_length(text), e);
-    return fail(e, ERR_FAIL, "the row has neither text nor messages (a list) nor ids (a list)");
+    return fail(e, ERR_FAIL, "the row has neither prompt nor text, messages (a list) or ids (a list)");
 }
 
 bool prompts_add(Prompts *p, const GenSetup *g, const json_t *row, int64_t line, Err *e) {
@@ -65,7 +65,11 @@ static bool is_blank(const char *text, int64_t n) {
 static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t bytes, int64_t number, Err *e) {
     json_error_t je;
     json_t *row = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, &je);
-    if (!row) return fail(e, ERR_FAIL, "is not JSON: %s", je.text);
+    if (!row)
+        return fail(e, ERR_FAIL,
+                    "is not JSON: %s. Each line must hold one object, such as {\"prompt\": \"...\"}; lines of text "
+                    "become that by: jq -Rc '{prompt: .}' FILE > FILE.jsonl",
+                    je.text);
     bool ok = prompts_add(p, g, row, number, e);
     json_decref(row);
     return ok;

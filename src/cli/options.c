@@ -211,6 +211,20 @@ static bool take_positional(Options *o, const char *word, Err *e) {
     return true;
 }
 
+/* Short options of other tools (llama.cpp's): what they are called here. */
+static bool refuse_short(const char *word, Err *e) {
+    static const struct {
+        const char *word, *ours;
+    } known[] = {{"-m", "--model"},   {"-p", "--prompt"},  {"-f", "--prompts"}, {"-n", "--max-tokens"},
+                 {"-c", "--context"}, {"-t", "--threads"}, {"-s", "--seed"},    {"-o", "--out"},
+                 {"-d", "--data"},    {"-q", "--quiet"},   {"-hf", "--model"},  {"-ngl", "--budget"},
+                 {"-b", "--batch-size"}};
+    for (int i = 0; i < COUNT_OF(known); i++)
+        if (!strcmp(word, known[i].word))
+            return fail(e, ERR_USAGE, "%s: options begin with two dashes. Did you mean %s?", word, known[i].ours);
+    return fail(e, ERR_USAGE, "%s: options begin with two dashes", word);
+}
+
 static bool take_words(Options *o, int argc, char **argv, bool only_config, Err *e) {
     bool options_end = false;
     for (int i = 0; i < argc; i++) {
@@ -220,7 +234,7 @@ static bool take_words(Options *o, int argc, char **argv, bool only_config, Err 
         } else if (!options_end && looks_like_option(word)) {
             if (!take_flag(o, argc, argv, &i, only_config, e)) return false;
         } else if (!options_end && word[0] == '-' && word[1]) {
-            return fail(e, ERR_USAGE, "%s: options begin with two dashes", word);
+            return refuse_short(word, e);
         } else if (!only_config && !take_positional(o, word, e)) {
             return false;
         }

@@ -151,7 +151,7 @@ typedef struct Options {
     const char *usual[OPT_COUNT]; /* the default as its value's text; NULL: unset */
     const char **positional; /* words that are not options */
     int n_positional;
-    OptImplied implied[32];
+    OptImplied implied[128];
     int n_implied;
     Arena arena; /* owns all texts */
 } Options;

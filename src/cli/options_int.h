@@ -22,6 +22,7 @@ bool options_is_truth(const char *word); /* "true" or "false", in any case */
 bool options_unknown(const Options *o, const char *where, const char *word, Err *e);
 
 bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e);
+bool options_off_says_nothing(const Options *o, const OptHit *hit, const char *text, OptSource source);
 void options_forget(Options *o, OptId id); /* back to unset */
 
 /* ---- values (options_value.c) ---- */

@@ -282,6 +282,15 @@ static const char *stands_for(const OptHit *hit, const OptRow *row, const char *
     return truth ? row->bare : row->off ? row->off : "";
 }
 
+/* load_in_8bit: false beside load_in_4bit: true. A switch that is off takes back what it stands for itself, and not
+ * what another one, or the option by its own name, has said. */
+bool options_off_says_nothing(const Options *o, const OptHit *hit, const char *text, OptSource source) {
+    const OptValue *v = &o->value[hit->id];
+    const char *off = option_rows[hit->id].off;
+    bool one_of_several = hit->is_switch && off && !strcmp(hit->off, off) && bool_word(text) == 0;
+    return one_of_several && v->set && v->source == source && v->text && strcmp(v->text, hit->on);
+}
+
 bool options_put(Options *o, const OptHit *hit, const char *text, OptSource source, const char *origin, Err *e) {
     const OptRow *row = &option_rows[hit->id];
     OptValue *v = &o->value[hit->id];
@@ -294,6 +303,7 @@ bool options_put(Options *o, const OptHit *hit, const char *text, OptSource sour
     const char *value = stands_for(hit, row, text);
     if (!value) return fail(e, ERR_USAGE, "%s: '%s' is neither true nor false", where, text);
     if (hit->is_switch && !*value) return true;
+    if (options_off_says_nothing(o, hit, text, source)) return true;
     if (!*value && *text) {
         options_forget(o, hit->id);
         return true;

@@ -62,7 +62,8 @@ static bool put_sequence(Reader *r, const OptHit *hit, const yaml_node_t *node, 
 
 static bool take_foreign(Reader *r, const char *where, const char *name, const yaml_node_t *value,
                          const char *origin, Err *e) {
-    const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
+    bool plural = value->type != YAML_SCALAR_NODE && elsewhere_kind(r->o->command, name) == ELSEWHERE_VALUE;
+    const char *text = is_null(value) ? NULL : plural ? "..." : scalar_text(r, value, e); /* a list or map of theirs */
     if (!text && !is_null(value)) return false;
     bool known = elsewhere_kind(r->o->command, name) != ELSEWHERE_UNKNOWN;
     return (known && !text) || elsewhere_put(r->o, where, name, text ? text : "", FROM_FILE, origin, e);
@@ -147,19 +148,22 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
         r->nested = false;
         return ok;
     }
-    if (value->type == YAML_MAPPING_NODE) return scalar_text(r, value, e) != NULL;
+    bool theirs = !r->nested && elsewhere_kind(r->o->command, name) == ELSEWHERE_VALUE;
+    if (value->type == YAML_MAPPING_NODE && !theirs) return scalar_text(r, value, e) != NULL;
     if (!options_lookup(&hit, r->o->command, name)) return take_foreign(r, where, name, value, origin, e);
     if (hit.id == OPT_CONFIG || hit.id == OPT_HELP ||
         (hit.id == OPT_SET && r->o->command != CMD_INIT && r->o->command != CMD_CONVERT))
         return fail(e, ERR_USAGE, "%s%s is for the command line, not for a file", where, name);
-    bool silent = hit.is_switch && value->type == YAML_SCALAR_NODE && !hit.off[0] &&
-                  !strcasecmp((const char *)value->data.scalar.value, "false"); /* fp16: false beside bf16: true */
-    if (silent) return true;
+    bool is_off = hit.is_switch && value->type == YAML_SCALAR_NODE &&
+                  !strcasecmp((const char *)value->data.scalar.value, "false");
+    if (is_off && !hit.off[0]) return true; /* fp16: false beside bf16: true */
+    if (is_off && options_off_says_nothing(r->o, &hit, "false", FROM_FILE)) return true;
     if (r->first_line[hit.id])
         return fail(e, ERR_USAGE, "%s%s: already set in line %d%s%s", where, name, r->first_line[hit.id],
                     str_same_word(name, option_rows[hit.id].name) ? "" : "; it is another name of ",
                     str_same_word(name, option_rows[hit.id].name) ? "" : option_rows[hit.id].name);
-    r->first_line[hit.id] = line_of(key);
+    bool yields = is_off && option_rows[hit.id].off; /* to what says more, further on */
+    if (!yields) r->first_line[hit.id] = line_of(key);
     if (is_null(value) || !options_belongs(&option_rows[hit.id], r->o->command)) return true;
     if (value->type == YAML_SEQUENCE_NODE) return put_sequence(r, &hit, value, origin, e);
     const char *text = scalar_text(r, value, e);

@@ -224,7 +224,7 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     add_contexts(&text, root, c, c->setup.limits.device_bytes);
     if (opt_flag(c->o, OPT_CARDS)) add_cards(&text, root, c, asked);
     if (opt_flag(c->o, OPT_LISTING)) prog_listing(&text, &c->setup.ring.p);
-    fputs(str_text(&text), json ? stderr : stdout);
+    show_print_report(&text, json);
     Peak peak = peak_of_planning(&c->setup.machine, c->setup.backend, &c->setup.ring.p, c->host.tokenizer);
     peak_add_planning(root, &peak);
     if (json) show_print_json(root);

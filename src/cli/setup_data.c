@@ -13,7 +13,7 @@
 #include "cli/share.h"
 #include "train/run.h"
 
-enum { LEAST_ROOM = 64 << 20 };
+enum { LEAST_ROOM = 64 << 20, LITTLE_ROOM = 8 << 20 /* what reading itself takes, whatever is read */ };
 
 bool setup_words_of(Words *w, const char *folder, Err *e) {
     *w = (Words){0};
@@ -52,7 +52,7 @@ int64_t setup_data_room(const Machine *m, FitLimits limits, const Words *w) {
     int64_t room = m->kind == MACHINE_CPU ? limits.device_bytes : limits.host_bytes;
     if (!room || room == INT64_MAX) return 0;
     int64_t left = room - m->runtime_bytes - (w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0);
-    return left > 0 ? left : LEAST_ROOM;
+    return left > LITTLE_ROOM ? left : LEAST_ROOM;
 }
 
 int64_t setup_reading_bytes(const Dataset *d, const Dataset *held_out) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -47,6 +48,12 @@ bool setup_model_named(ModelFiles *m, const char *flag, const char *name, Err *e
     char path[SHARE_PATH];
     const char *own = share_find(path, "models", name);
     if (own != name) return setup_model_named(m, flag, own, e);
+    size_t end = strlen(name);
+    if (end > 5 && !strcasecmp(name + end - 5, ".gguf"))
+        return fail(e, ERR_FAIL,
+                    "%s %s: GGUF files are not read. Take the model's folder as the hub has it: config.json, "
+                    "tokenizer.json and *.safetensors; --quantize int8 or nf4 makes it as small",
+                    flag, name);
     if (file_exists(name))
         return fail(e, ERR_FAIL, "%s %s: is a file; name the folder in which config.json and the weights lie", flag,
                     name);

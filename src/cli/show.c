@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/units.h"
 
 static int bar_width(int64_t bytes, int64_t whole) {
@@ -79,6 +80,15 @@ void show_ledger(Str *out, const Ledger *l, int64_t process, bool one_memory, co
     show_line(out, "= disk", disk, disk, NULL);
 }
 
+static void show_budget(Str *out, int64_t process, int64_t budget_bytes) {
+    bool fits = process <= budget_bytes;
+    double share = (double)process / (double)budget_bytes;
+    str_addf(out, "budget: %s bytes; %s by %s (", units_count(budget_bytes).s, fits ? "FITS" : "DOES NOT FIT",
+             units_bytes(fits ? budget_bytes - process : process - budget_bytes).s);
+    if (share < 10) str_addf(out, "%.1f %% of it %s)\n", 100 * share, fits ? "taken" : "needed");
+    else str_addf(out, "%.0f times as much is needed)\n", share);
+}
+
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
     const JobSpec *s = &j->spec;
     const Ledger *l = &j->ring->ledger;
@@ -107,11 +117,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
              j->ring->placement.peak_step >= 0 && j->ring->placement.peak_step < j->ring->p.n_s
                  ? op_name(j->ring->p.s[j->ring->placement.peak_step].op)
                  : "-");
-    if (budget_bytes)
-        str_addf(out, "budget: %s bytes; %s by %s (%.1f %% of it %s)\n", units_count(budget_bytes).s,
-                 process <= budget_bytes ? "FITS" : "DOES NOT FIT",
-                 units_bytes(process <= budget_bytes ? budget_bytes - process : process - budget_bytes).s,
-                 100.0 * (double)process / (double)budget_bytes, process <= budget_bytes ? "taken" : "needed");
+    if (budget_bytes) show_budget(out, process, budget_bytes);
 }
 
 static json_t *pool_json(const Ledger *l, Pool pool, int64_t budget_bytes) {
@@ -139,6 +145,15 @@ json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
     json_object_set_new(pools, "host", pool_json(l, POOL_HOST, 0));
     if (l->arena_bytes[POOL_DISK]) json_object_set_new(pools, "disk", pool_json(l, POOL_DISK, 0));
     return pools;
+}
+
+void show_print_report(const Str *text, bool json) {
+    if (!json) fputs(str_text(text), stdout);
+    for (const char *at = str_text(text); json && *at;) {
+        int n = (int)strcspn(at, "\n");
+        log_line("%.*s", n, at);
+        at += n + (at[n] == '\n');
+    }
 }
 
 void show_print_json(const json_t *root) { show_print_digits(root, JSON_DIGITS); }

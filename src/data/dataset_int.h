@@ -87,6 +87,13 @@ bool dataset_table_header(RowReader *r, Err *e); /* reads the names of the colum
 /* A record as fields; of the reader only its names, separator and path are looked at. */
 bool dataset_table_row(const RowReader *r, Row *row, char *record, int64_t bytes, int64_t line, Err *e);
 
+/* ---- dataset_hint.c ---- */
+
+/* What to do about a row that is not JSON; what: the library's message. */
+const char *dataset_json_hint(const char *row, int64_t bytes, const char *what);
+/* Where the samples may be instead, a sentence each and a blank; nothing where the row's fields say nothing. */
+void dataset_add_field_hint(Str *out, const Row *row);
+
 /* ---- dataset_scan.c ---- */
 
 /* The object at the begin of text, and the bytes it takes. Gives (json_decref); NULL: ask the library, which also knows

@@ -38,11 +38,13 @@ static bool is_null(const Row *row, const char *name) {
 }
 
 bool dataset_fail_missing(Row *row, const char *name, const char *why, Err *e) {
-    Str has = {0};
+    Str has = {0}, hint = {0};
     list_fields(&has, row);
-    fail(e, ERR_FAIL, "field '%s' is %s (the row has: %s). %s", name, is_null(row, name) ? "null" : "missing",
-         has.len ? has.data : "nothing", why);
+    dataset_add_field_hint(&hint, row);
+    fail(e, ERR_FAIL, "field '%s' is %s (the row has: %s). %s%s", name, is_null(row, name) ? "null" : "missing",
+         has.len ? has.data : "nothing", str_text(&hint), why);
     str_free(&has);
+    str_free(&hint);
     return false;
 }
 
@@ -107,6 +109,30 @@ static bool settle_blocks(RowMaker *m, Row *row, Err *e) {
     return true;
 }
 
+static const char *first_null(Row *row, const char *const *names) {
+    while (*names && !is_null(row, *names)) names++;
+    return *names;
+}
+
+/* A row of no kind. Where it has a half of one, the other half is what is missing. */
+static bool fail_unknown(const RowMaker *m, Row *row, Err *e) {
+    static const char *const one_field[] = {"messages", "conversations", "text", "ids", NULL};
+    const char *prompt = dataset_first_of(row, prompt_names), *answer = first_null(row, answer_names);
+    const char *name = m->o->answer_field ? m->o->answer_field
+                       : prompt && answer ? answer
+                                          : first_null(row, one_field);
+    if (name && !m->o->answer_field)
+        return dataset_fail_missing(row, name,
+                                    "The first row says of which kind all are, so it must be whole: take rows "
+                                    "without a value out (jq -c 'select(.FIELD != null)')",
+                                    e);
+    return dataset_fail_missing(row, name ? name : prompt ? "completion" : "text",
+                                "Known kinds: messages, prompt and completion, question and answer, instruction and "
+                                "output, conversations, text, ids; --text-field names another column of text, "
+                                "--prompt-template makes a prompt of other fields",
+                                e);
+}
+
 static bool settle_kind(RowMaker *m, Row *row, Err *e) {
     const char *name, *answer = find_answer_field(m, row);
     if (m->blocks) return settle_blocks(m, row, e);
@@ -127,12 +153,7 @@ static bool settle_kind(RowMaker *m, Row *row, Err *e) {
     } else if (row_get(row, "text") && !m->o->answer_field) {
         set_kind(m, DATA_TEXT, "plain text", "text", NULL);
     } else {
-        return dataset_fail_missing(
-            row, m->o->answer_field ? m->o->answer_field : "text",
-            "Known kinds: messages, prompt and completion, question and answer, instruction and "
-            "output, conversations, text, ids; --text-field names another column of text, "
-            "--prompt-template makes a prompt of other fields",
-            e);
+        return fail_unknown(m, row, e);
     }
     return true;
 }

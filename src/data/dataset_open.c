@@ -297,6 +297,26 @@ static bool read_file(Opening *p, const char *path, Err *e) {
     return ok;
 }
 
+/* Every part that was named gives something, so that none is left out without a word. */
+static bool check_anything_left(const DataPart *part, int64_t seq, Err *e) {
+    const DataReport *r = &part->report;
+    if (part->n_docs) return true;
+    if (!r->dropped) return fail(e, ERR_FAIL, "%s: holds no samples", part->path);
+    if (r->unanswered == r->dropped)
+        return fail(e, ERR_FAIL,
+                    "%s: no sample is left of %lld: in none of the conversations is a turn the assistant's, so "
+                    "there is nothing to "
+                    "learn. Answers need \"role\": \"assistant\"",
+                    part->path, (long long)r->dropped);
+    if (part->kind == DATA_TEXT && r->longest < 2)
+        return fail(e, ERR_FAIL, "%s: no sample is left of %lld: no text has two tokens, so nothing can be predicted",
+                    part->path, (long long)r->dropped);
+    return fail(e, ERR_FAIL,
+                "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the "
+                "longest sample has %lld). Is --seq large enough?",
+                part->path, (long long)r->dropped, (long long)seq, (long long)r->longest);
+}
+
 static bool read_part(Opening *p, DataPart *part, const SourceFiles *files, bool told, Err *e) {
     DataStore *store = p->d->store;
     p->part = p->keeper.part = part;
@@ -309,6 +329,7 @@ static bool read_part(Opening *p, DataPart *part, const SourceFiles *files, bool
         if (!read_file(p, files->path[i], e)) return false;
     part->n_docs = store->doc.n - part->first_doc;
     part->n_tokens = store->token.n - part->first_token;
+    if (!check_anything_left(part, p->d->seq, e)) return false;
     Str text = {0};
     str_add(&text, str_text(&p->maker.kind_text));
     if (files->n > 1) str_addf(&text, ", %lld files", (long long)files->n);
@@ -319,22 +340,6 @@ static bool read_part(Opening *p, DataPart *part, const SourceFiles *files, bool
 }
 
 /* ---- the set ---- */
-
-static bool check_anything_left(const Dataset *d, Err *e) {
-    const DataReport *r = &d->report;
-    if (r->samples) return true;
-    if (!r->dropped) return fail(e, ERR_FAIL, "%s: holds no samples", d->name);
-    if (r->unanswered == r->dropped)
-        return fail(e, ERR_FAIL,
-                    "%s: no sample is left of %lld: in none of the conversations is a turn the assistant's, so "
-                    "there is nothing to "
-                    "learn. Answers need \"role\": \"assistant\"",
-                    d->name, (long long)r->dropped);
-    return fail(e, ERR_FAIL,
-                "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the "
-                "longest sample has %lld). Is --seq large enough?",
-                d->name, (long long)r->dropped, (long long)d->seq, (long long)r->longest);
-}
 
 static void finish(Dataset *d, PackMode pack) {
     DataStore *store = d->store;
@@ -408,7 +413,6 @@ bool dataset_open_files(Dataset **out, const DataFile *file, int n, const DataOp
     mem_free(files);
     mem_free(p.keeper.sample.token);
     if (ok) finish(p.d, o->pack);
-    ok = ok && check_anything_left(p.d, e);
     dataset_maker_free(&p.maker);
     if (ok) *out = p.d;
     else dataset_close(p.d);

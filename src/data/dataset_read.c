@@ -211,7 +211,7 @@ static bool look_at_start(RowReader *r, Err *e) {
     bool blank = true;
     for (int64_t i = 0; i < r->end && blank; i++) blank = is_blank(r->buffer[i]);
     if (blank && r->at_end && !str_ends(r->path, ".txt"))
-        return fail(e, ERR_FAIL, "%s: is empty. Each line must hold one JSON object", r->path);
+        return fail(e, ERR_FAIL, "%s: is empty: it holds no sample", r->path);
     if (!source_tell(&r->form, r->path, r->buffer, MIN2(r->end, SOURCE_LOOK_BYTES), e)) return false;
     if (r->form == SOURCE_AMR && !r->blocks)
         return fail(e, ERR_FAIL,
@@ -266,12 +266,15 @@ static bool not_json(const RowReader *r, const json_error_t *at, Err *e) {
     const char *row = r->buffer + r->begin;
     bool goes_on = r->form == SOURCE_LINES && r->row_bytes && row[0] == '{' &&
                    object_end(&(EndSearch){0}, row, r->row_bytes) < 0;
+    bool last = r->at_end && r->begin + r->row_bytes + 1 >= r->end;
     const char *hint =
         r->form == SOURCE_ARRAY ? "The file begins with [ and must hold an array of objects"
-        : goes_on
-            ? "Each line must hold one object, and this one does not end on its line. Is the list inside it? "
-              "Take it out (jq -c '.data[]' FILE > FILE.jsonl)"
-            : "Each line must hold one object, such as {\"text\": \"...\"}; name plain text .txt";
+        : goes_on && last
+            ? "Each line must hold one object, and the file ends before this one does. Was the copy cut short?"
+        : goes_on && !strstr(at->text, "decode byte")
+            ? "Each line must hold one object, and this one does not end on its line. Bring each to a line (jq -c . "
+              "FILE > FILE.jsonl); is the list inside it, take it out (jq -c '.data[]' FILE > FILE.jsonl)"
+            : dataset_json_hint(row, r->row_bytes, at->text);
     return fail(e, ERR_FAIL, "%s:%lld: is not JSON: %s. %s", r->path, (long long)(r->row_line + at->line - 1),
                 at->text, hint);
 }

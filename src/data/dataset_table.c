@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "data/dataset_int.h"
 
-/* Takes the next field out of the record where it stands; at: behind it, -1 after the last. */
+/* Takes the next field out of the record where it stands; at: behind it, -1 after the last. NULL: its quote is not
+ * closed. */
 static char *next_field(char separator, char *record, int64_t n, int64_t *at, int64_t *bytes) {
     char *text = record + *at;
     int64_t i = *at, to = 0;
@@ -18,12 +19,28 @@ static char *next_field(char separator, char *record, int64_t n, int64_t *at, in
             i += record[i] == '"';
             text[to++] = record[i];
         }
-        i += i < n; /* the closing quote; what stands between it and the separator goes on the field */
+        if (i == n) return NULL;
+        i++; /* the closing quote; what stands between it and the separator goes on the field */
     }
     for (; i < n && record[i] != separator; i++) text[to++] = record[i];
     *bytes = to;
     *at = i < n ? i + 1 : -1;
     return text;
+}
+
+static bool fail_open_quote(const char *path, int64_t line, Err *e) {
+    return fail(e, ERR_FAIL,
+                "%s:%lld: a quote that begins a field of this row is not closed before the file ends. Close it; a "
+                "quote that belongs to a text is written twice, inside quotes",
+                path, (long long)line);
+}
+
+/* Blanks around a name belong to nobody: "prompt, completion". */
+static char *trim_name(char *name, int64_t n) {
+    while (n && name[n - 1] == ' ') n--;
+    name[n] = 0; /* where the separator was, or before */
+    while (*name == ' ') name++;
+    return name;
 }
 
 static int64_t without_return(const char *record, int64_t n) { return n && record[n - 1] == '\r' ? n - 1 : n; }
@@ -54,9 +71,9 @@ bool dataset_table_header(RowReader *r, Err *e) {
     r->name = MEM_NEW(char *, columns);
     while (at >= 0) {
         char *name = next_field(r->separator, r->header.data, r->header.len, &at, &n);
+        if (!name) return fail_open_quote(r->path, 1, e);
         if (r->n_names == ROW_FIELDS) return fail(e, ERR_FAIL, "%s:1: has more than %d columns", r->path, ROW_FIELDS);
-        r->name[r->n_names++] = name;
-        name[n] = 0; /* where the separator was, or before */
+        r->name[r->n_names++] = name = trim_name(name, n);
         for (int i = 0; i < r->n_names - 1; i++)
             if (!strcmp(r->name[i], name))
                 return fail(e, ERR_FAIL, "%s:1: two columns are named '%.60s'", r->path, name);
@@ -85,7 +102,7 @@ bool dataset_table_row(const RowReader *r, Row *row, char *record, int64_t bytes
                         r->path, line, r->n_names);
         RowField *f = &row->field[row->n++];
         *f = (RowField){.name = r->name[i], .name_bytes = (int32_t)strlen(r->name[i]), .type = JSON_STRING};
-        f->text = next_field(r->separator, record, n, &at, &f->bytes);
+        if (!(f->text = next_field(r->separator, record, n, &at, &f->bytes))) return fail_open_quote(r->path, line, e);
     }
     return row->n == r->n_names ||
            fail(e, ERR_FAIL, "%s:%lld: has %d fields, the first line names %d", r->path, line, row->n, r->n_names);

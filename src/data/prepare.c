@@ -257,8 +257,8 @@ static bool parse_row(Speaker *s, const Feedstock *stock, char *text, int64_t by
     json_error_t at;
     json_t *tree = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     if (json_is_object(tree)) return row_from_tree(s->row, tree), true;
-    fail(e, ERR_FAIL, "is not JSON: %s. Each line must hold one object, such as {\"text\": \"...\"}",
-         tree ? "not an object" : at.text);
+    const char *what = tree ? "not an object" : at.text;
+    fail(e, ERR_FAIL, "is not JSON: %s. %s", what, dataset_json_hint(text, bytes, what));
     json_decref(tree);
     return false;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/stop.h"
+
 enum { MOST_JOINED = 16 };
 
 static void *address(const Exec *x, Tid id) {
@@ -225,7 +227,8 @@ static void join(Exec *x, const Phase *ph) { /* a phase ends when all its queues
 
 static void play_as_written(Exec *x, const Phase *ph) {
     int region = -1; /* steps of a region follow each other: one range */
-    for (int i = ph->begin; i < ph->end; i += x->run[i]) {
+    bool leaves = x->leaves && !x->b->asynchronous;
+    for (int i = ph->begin; i < ph->end && !(leaves && stop_asked()); i += x->run[i]) {
         enter_region(x, &region, (int)x->p->s[i].region);
         run_together(x, i, x->run[i]);
     }

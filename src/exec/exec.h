@@ -31,6 +31,9 @@ typedef struct Exec {
     ExecRange *idle;        /* owns; what exec_trim gives back; NULL: nothing was asked for */
     int n_idle;
     ExecOrder order;
+    /* Once the process is asked to leave (base/stop.h), a play ends behind the step that runs. What the phase wrote is
+     * worth nothing then. A device that runs ahead of the host plays to the end. */
+    bool leaves;
     int held[QUEUE_COUNT];  /* EXEC_LATE: the first step of that queue not yet run */
 } Exec;
 

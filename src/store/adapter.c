@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/str.h"
 #include "store/jsonfile.h"
 
@@ -147,12 +148,33 @@ static bool read_base(AdapterConfig *c, const json_t *root, const char *path, Er
     return true;
 }
 
+/* A folder that is no adapter's, but one of a run or of a model: people name it after training. */
+static bool refuse_folder(const char *folder, Err *e) {
+    static const char *const inside[] = {"adapter/" CONFIG_NAME, "config.json", "model/config.json"};
+    static const char *const what[] = {"it is the folder of a run, whose result is %s/adapter",
+                                       "it holds a model: give it as --model, without --adapter",
+                                       "it is the folder of a run, whose result is a model: --model %s/model"};
+    char path[1100], hint[1200];
+    for (int i = 0; i < COUNT_OF(inside); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, inside[i]);
+        if (!file_exists(path)) continue;
+        snprintf(hint, sizeof hint, what[i], folder);
+        return fail(e, ERR_FAIL, "%s: has no " CONFIG_NAME "; %s", folder, hint);
+    }
+    if (!file_is_dir(folder) && (!strcmp(folder, "lora") || !strcmp(folder, "qlora")))
+        return fail(e, ERR_FAIL, "--adapter %s: names a folder; new adapters are made by --mode lora%s", folder,
+                    *folder == 'q' ? " --quantize nf4" : "");
+    if (!file_is_dir(folder)) return fail(e, ERR_FAIL, "--adapter %s: there is no such folder", folder);
+    return fail(e, ERR_FAIL, "%s: has no " CONFIG_NAME ". Is it an adapter's folder (PEFT layout)?", folder);
+}
+
 bool adapter_config_read(AdapterConfig *c, const char *folder, Err *e) {
     char path[1100];
     json_t *root;
     *c = (AdapterConfig){0};
     if (snprintf(path, sizeof path, "%s/" CONFIG_NAME, folder) >= (int)sizeof path)
         return fail(e, ERR_FAIL, "%s: the path is too long", folder);
+    if (!file_exists(path)) return refuse_folder(folder, e);
     if (!jsonfile_read(&root, path, CONFIG_LIMIT_BYTES, e)) return false;
     bool ok = check_kind(root, path, e) && read_numbers(c, root, path, e) && read_targets(c, root, path, e) &&
               read_base(c, root, path, e);

@@ -148,11 +148,13 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     work_begin(&work, WORK_COUNT, rows_to_evaluate(r, d), "evaluating rows");
     step_put_float(r, j->divisor, 1);
     *tokens = 0;
+    r->ring->x.leaves = true; /* an evaluation that is cut short is thrown away */
     for (int64_t at = 0; at < rows && whole && !(r->o.eval_batches && batches == r->o.eval_batches); at += group) {
         dataset_list_rows(d, &r->rows, 0, at, MIN2(group, rows - at));
         whole = evaluate_rows(r, d, &batches, tokens) && show_evaluated(r, &work, MIN2(at + group, rows), *tokens, e);
     }
     work_end(&work);
+    r->ring->x.leaves = false;
     if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* the loss of a part of the set is not reported as the whole's */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);

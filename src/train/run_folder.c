@@ -68,7 +68,10 @@ static bool refuse_no_checkpoint(const RunFolderAsk *a, const char *folder, Err 
     char config[1200];
     snprintf(config, sizeof config, "%s/config.yaml", folder);
     if (!file_is_dir(folder))
-        return fail(e, ERR_FAIL, "--resume: %s is not there, so there is no run to go on with", folder);
+        return fail(e, ERR_FAIL,
+                    "--resume: %s is not there, so there is no run to go on with. Was its folder moved? Then --out "
+                    "says where it is now",
+                    folder);
     if (!file_exists(config)) return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", folder);
     Str due = {0};
     first_save_text(&due, a);

@@ -33,6 +33,8 @@ TEST(check_counts_blocks_and_names_faults) {
     EXPECT(strstr(str_text(&r.out), "and 1 more"));
     ran_free(&r);
     expect_refused(snug_run("amr check %s --strict", test_path("c.amr")), 1, "2 of 4 blocks are not valid");
+    put("none.amr", "# ::snt Broken.\n(b / break-01 :ARG1\n\n# ::snt No graph.\n");
+    expect_refused(snug_run("amr check %s", test_path("none.amr")), 1, "none of 2 blocks holds a valid graph");
 }
 
 TEST(normalise_lays_graphs_out_and_loses_nothing) {

@@ -39,6 +39,7 @@ TEST(doctor_measures_the_processor_and_plan_uses_it) {
                                          "file size"};
     for (int i = 0; i < COUNT_OF(limits); i++) EXPECT(strstr(str_text(&r.err), limits[i]));
     const json_t *host = json_object_get(j, "host");
+    EXPECT(json_is_real(json_object_get(host, "load")) && strstr(str_text(&r.err), "use these rates from now on"));
     EXPECT(json_object_size(json_object_get(host, "limits")) == 4 && number_at(host, "room", "bytes") > 0);
     json_decref(j);
     ran_free(&r);

@@ -58,6 +58,13 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
     } cases[] = {
         {CMD_TRAIN, TRAIN "--stage|sft|--do_train|--finetuning_type|lora", OPT_MODE, "lora"},
         {CMD_TRAIN, TRAIN "--packing|True", OPT_PACK, "on"},
+        {CMD_TRAIN, TRAIN "--sample_packing|true", OPT_PACK, "on"},
+        {CMD_TRAIN, TRAIN "--save_strategy|no", OPT_SAVE_MINUTES, "0"},
+        {CMD_TRAIN, TRAIN "--save_strategy|steps|--wandb_project|x|--hub_token|y", OPT_SAVE_MINUTES, NULL},
+        {CMD_TRAIN, TRAIN "--finetuning_type|lora|--quantization_bit|4", OPT_QUANTIZE, "nf4"},
+        {CMD_TRAIN, TRAIN "--full_determinism", OPT_DETERMINISTIC, "true"},
+        {CMD_TRAIN, TRAIN "--gpu_memory_limit|20GiB", OPT_BUDGET, "20GiB"},
+        {CMD_TRAIN, TRAIN "--use_cpu", OPT_DEVICE, "cpu"},
         {CMD_TRAIN, TRAIN "--packing|False", OPT_PACK, "off"},
         {CMD_TRAIN, TRAIN "--packing=true", OPT_PACK, "on"},
         {CMD_TRAIN, TRAIN "--packing|update", OPT_PACK, "update"},
@@ -147,6 +154,11 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|{\"num_cycles\": 2}", "goes down once"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|{\"power\": 2}", "power"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|{\"num_decay_steps\": [7]}", "neither a number nor a text"},
+        {CMD_TRAIN, TRAIN "--use_dora|true", "plain LoRA"},
+        {CMD_TRAIN, TRAIN "--use_rslora|true", "times the root of the rank"},
+        {CMD_TRAIN, TRAIN "--save_strategy|epoch", "save-steps or save-minutes"},
+        {CMD_TRAIN, TRAIN "--streaming", "`snug prepare`"},
+        {CMD_TRAIN, TRAIN "--early_stopping_patience|3", "--save-best loss"},
         {CMD_TRAIN, TRAIN "--optim|adafactor", "--optim: there is no adafactor: AdamW and SGD are there"},
         {CMD_TRAIN, TRAIN "--optim|paged_lion_8bit", "--moments 8bit"},
         {CMD_TRAIN, TRAIN "--optim|galore_adamw_layerwise", "--update-in-backward on"},
@@ -178,6 +190,97 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
         bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
         if (!EXPECT(!ok && e.code == ERR_USAGE && strstr(e.text, cases[i].says)))
             test_note("    %s: %s", cases[i].flags, e.text);
+        options_free(&o);
+    }
+}
+
+/* What the examples of other trainers hold, as their users have them. */
+static const char *const their_yaml[] = {
+    /* axolotl, QLoRA */
+    "base_model: m\nmodel_type: LlamaForCausalLM\ntokenizer_type: AutoTokenizer\nload_in_8bit: false\n"
+    "load_in_4bit: true\ndataset_prepared_path: last_run_prepared\nval_set_size: 0.05\noutput_dir: ./out\n"
+    "sequence_len: 2048\nsample_packing: true\npad_to_sequence_len: true\neval_sample_packing: false\nlora_r: 32\n"
+    "lora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\nlora_fan_in_fan_out:\nlora_model_dir:\n"
+    "wandb_project:\nwandb_entity:\nwandb_watch:\nwandb_name:\nwandb_log_model:\ngradient_accumulation_steps: 4\n"
+    "micro_batch_size: 2\nnum_epochs: 4\noptimizer: paged_adamw_32bit\nlr_scheduler: cosine\n"
+    "learning_rate: 0.0002\ntrain_on_inputs: false\ngroup_by_length: false\nbf16: true\ntf32: false\n"
+    "gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n"
+    "early_stopping_patience:\nresume_from_checkpoint:\nlocal_rank:\nlogging_steps: 1\nxformers_attention:\n"
+    "flash_attention: true\nwarmup_steps: 10\nsave_steps: 50\ndebug:\ndeepspeed:\nweight_decay: 0.0\nfsdp:\n"
+    "fsdp_config:\nspecial_tokens:\n",
+    /* LLaMA-Factory, LoRA */
+    "model_name_or_path: m\ntrust_remote_code: true\nstage: sft\ndo_train: true\nfinetuning_type: lora\n"
+    "lora_rank: 8\nlora_target: all\ncutoff_len: 2048\nmax_samples: 1000\noverwrite_cache: true\n"
+    "preprocessing_num_workers: 16\ndataloader_num_workers: 4\noutput_dir: o\nlogging_steps: 10\nsave_steps: 500\n"
+    "plot_loss: true\noverwrite_output_dir: true\nsave_only_model: false\nreport_to: none\n"
+    "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 1.0e-4\n"
+    "num_train_epochs: 3.0\nlr_scheduler_type: cosine\nwarmup_ratio: 0.1\nbf16: true\nddp_timeout: 180000000\n"
+    "resume_from_checkpoint: null\nval_size: 0.1\nper_device_eval_batch_size: 1\neval_strategy: steps\n"
+    "eval_steps: 500\n",
+    /* TRL */
+    "model_name_or_path: m\nattn_implementation: flash_attention_2\nuse_peft: true\nlora_r: 16\nlora_alpha: 32\n"
+    "lora_task_type: CAUSAL_LM\nuse_rslora: false\nuse_dora: false\nmax_length: 1024\npacking: false\n"
+    "dataset_num_proc: 4\noutput_dir: o\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 8\n"
+    "gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\nlearning_rate: 2.0e-4\n"
+    "lr_scheduler_type: cosine\nsave_strategy: steps\nsave_steps: 100\nsave_total_limit: 1\n"
+    "logging_strategy: steps\nlogging_steps: 5\neval_strategy: 'no'\nreport_to:\nhub_model_id:\n"
+    "push_to_hub: false\nuse_liger_kernel: true\nseed: 42\nbf16: true\ndo_eval: false\noptim: adamw_torch\n"
+    "torch_compile: false\ndata_seed:\n",
+};
+
+TEST(configurations_of_other_trainers_are_taken_as_they_are) {
+    for (int i = 0; i < COUNT_OF(their_yaml); i++) {
+        Options o;
+        Err e;
+        char line[600];
+        EXPECT_OK(file_write_all(test_path("r.yaml"), their_yaml[i], (int64_t)strlen(their_yaml[i]), &e));
+        snprintf(line, sizeof line, "--config|%s|--data|d.jsonl%s", test_path("r.yaml"), i ? "" : "|--mode|lora");
+        EXPECT_OK(parse(&o, CMD_TRAIN, line, &e));
+        EXPECT_STR(opt_text(&o, OPT_MODE), "lora");
+        EXPECT_STR(opt_text(&o, OPT_QUANTIZE), i ? "none" : "nf4");
+        options_free(&o);
+    }
+}
+
+TEST(a_switch_that_is_off_does_not_take_back_what_another_one_says) {
+    static const struct {
+        const char *flags, *value;
+    } cases[] = {
+        {"--load_in_4bit|True|--load_in_8bit|False", "nf4"},
+        {"--load_in_8bit|False|--load_in_4bit|True", "nf4"},
+        {"--quantize|int8|--load_in_4bit=false", "int8"},
+        {"--load_in_4bit|--load_in_4bit=false", "none"},
+        {"--load_in_8bit|False", "none"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o;
+        Err e;
+        char line[200];
+        snprintf(line, sizeof line, TRAIN "%s", cases[i].flags);
+        EXPECT_OK(parse(&o, CMD_TRAIN, line, &e));
+        EXPECT_STR(opt_text(&o, OPT_QUANTIZE), cases[i].value);
+        options_free(&o);
+    }
+}
+
+TEST(lists_and_maps_of_other_trainers_are_refused_with_what_to_give) {
+    static const struct {
+        const char *yaml, *says;
+    } cases[] = {
+        {"datasets:\n  - path: a.jsonl\n    type: alpaca\n", "r.yaml:1: datasets is not an option here: give"},
+        {"plugins: [axolotl.integrations.liger.LigerPlugin]\n", "leave it out"},
+        {"special_tokens:\n  pad_token: x\n", "those of the model's tokenizer"},
+        {"fsdp_config:\n  fsdp_offload_params: true\n", "one device"},
+        {"optimizer:\n  a: 1\n", "a nested map"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o;
+        Err e = {0};
+        char line[600];
+        EXPECT_OK(file_write_all(test_path("r.yaml"), cases[i].yaml, (int64_t)strlen(cases[i].yaml), &e));
+        snprintf(line, sizeof line, "--config|%s|" TRAIN, test_path("r.yaml"));
+        bool ok = parse(&o, CMD_TRAIN, line, &e);
+        if (!EXPECT(!ok && strstr(e.text, cases[i].says))) test_note("    %s gave: %s", cases[i].yaml, e.text);
         options_free(&o);
     }
 }

@@ -247,7 +247,8 @@ TEST(options_refuse_with_the_nearest_name_the_range_or_the_choices) {
     expect_refused(CMD_TRAIN, JOB "--no-lr", ERR_USAGE, "no opposite");
     expect_refused(CMD_TRAIN, JOB "--report_to|wandb", ERR_USAGE, "metrics.jsonl");
     expect_refused(CMD_TRAIN, JOB "extra", ERR_USAGE, "'extra'");
-    expect_refused(CMD_TRAIN, JOB "-s|3", ERR_USAGE, "two dashes");
+    expect_refused(CMD_TRAIN, JOB "-s|3", ERR_USAGE, "Did you mean --seed?");
+    expect_refused(CMD_TRAIN, JOB "-x|3", ERR_USAGE, "two dashes");
     expect_refused(CMD_TRAIN, JOB "--tokenizer=", ERR_USAGE, "empty");
     expect_refused(CMD_TRAIN, JOB "--tokenizer|\xff\xfe", ERR_USAGE, "UTF-8");
     expect_refused(CMD_TOKENIZE, "--tokenizer|t|--lr|1", ERR_USAGE, "belongs to: train");
@@ -414,7 +415,7 @@ TEST(options_yaml_refusals_name_file_and_line) {
     expect_file_refused("seq: 8\n---\nseq: 9", ERR_USAGE, "second document");
     expect_file_refused("config: other.yaml", ERR_USAGE, "for the command line");
     expect_file_refused("set: lr=1", ERR_USAGE, "for the command line");
-    expect_file_refused("eval_strategy: steps", ERR_USAGE, "eval-steps");
+    expect_file_refused("eval_strategy: epoch", ERR_USAGE, "eval-steps");
     expect_file_refused("tokenizer: \"a\\0b\"", ERR_USAGE, "NUL");
     expect_file_refused("lr-mult: {a: 1}", ERR_USAGE, "a nested map");
     expect_file_refused("lr_scheduler_kwargs: {num_decay_steps: {a: 1}}", ERR_USAGE, "a nested map");

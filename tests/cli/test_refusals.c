@@ -87,7 +87,7 @@ TEST(a_refused_train_changes_nothing) {
         {RUN "--out new --model ../short", 1, "model.safetensors"},
         {RUN "--out new --model ../short --offload moments=disk --offload-dir made/by/it", 1, "model.safetensors"},
         {RUN "--model ../short", 1, "model.safetensors"}, /* no --out: runs/short */
-        {RUN "--out new --adapter ../nothing --mode lora", 1, "adapter_config.json"},
+        {RUN "--out new --adapter ../nothing --mode lora", 1, "no such folder"},
         {RUN "--out new --adapter lora/adapter --mode lora --lora-rank 8", 2, "rank 4"},
         {RUN "--out new --spare-dir nothing", 1, "--spare-dir"},
         {RUN "--out new --resume", 1, "no run to go on with"},
@@ -139,7 +139,7 @@ TEST(a_refused_command_that_makes_a_folder_changes_nothing) {
         {"convert ../tiny.bin --from llama2c --tokenizer ../rows.jsonl --out new", 1, "rows.jsonl"},
         {"convert ../tiny.bin --from llama2c --out run", 1, "not empty"},
         {"convert ../tiny.bin --from llama2c --out new --dtype bf16", 2, "belongs to: init"},
-        {"merge --model ../model --adapter nothing --out new", 1, "adapter_config.json"},
+        {"merge --model ../model --adapter nothing --out new", 1, "no such folder"},
         {"merge --model ../other --adapter lora/adapter --out new", 1, "another model"},
         {"merge --model ../short --adapter lora/adapter --out new", 1, "model.safetensors"},
         {"merge --model qwen2.5-0.5b --adapter lora/adapter --out new", 1, "huggingface-cli"},

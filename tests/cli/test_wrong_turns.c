@@ -32,6 +32,61 @@ TEST(the_folder_of_a_run_given_as_a_model_is_answered_with_its_result) {
     expect_said(snug_run("generate --prompt hi --model %s/model/config.json", run), 1, "is a file; name the folder");
 }
 
+TEST(the_folder_of_a_run_given_as_an_adapter_is_answered_with_its_result) {
+    static const char how[] = "generate --prompt hi --model tally --adapter %s%s";
+    char tuned[500];
+    snprintf(tuned, sizeof tuned, "%s", test_path("tuned"));
+    folder("tuned/adapter"), folder("tuned/checkpoint-1"), folder("whole");
+    put("tuned/adapter/adapter_config.json", "{}");
+    put("whole/config.json", "{}");
+    expect_said(snug_run(how, tuned, ""), 1, "whose result is");
+    expect_said(snug_run(how, test_path("whole"), ""), 1, "give it as --model");
+    expect_said(snug_run(how, tuned, "/checkpoint-1"), 1, "Is it an adapter's folder");
+    expect_said(snug_run(how, tuned, "/none"), 1, "there is no such folder");
+}
+
+TEST(lines_of_text_given_as_prompts_are_answered_with_how_to_make_rows_of_them) {
+    put("p.txt", "What is two and two?\n");
+    expect_said(snug_run("generate --model tally --prompts %s", test_path("p.txt")), 1, "jq -Rc '{prompt: .}'");
+}
+
+TEST(init_takes_no_tokenizer_with_more_ids_than_the_model) {
+    static const char how[] =
+        "init --model stories-15m --tokenizer tests/data/tok_smollm2 --set vocab_size=%s --out %s";
+    expect_said(snug_run(how, "100", test_path("i")), 1, "Give --set vocab_size=");
+    EXPECT(!file_exists(test_path("i")));
+    Ran r = snug_run(how, "60000", test_path("i"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+}
+
+TEST(a_gguf_file_is_answered_with_what_is_read) {
+    expect_said(snug_run("generate --model model.Q4_K_M.gguf --prompt hi"), 1, "GGUF files are not read");
+}
+
+TEST(quiet_and_json_leave_nothing_but_json) {
+    static const char *const some[] = {"plan --model tally --seq 64 --json --quiet",
+                                       "plan --model tally --task generate --json --quiet"};
+    for (int i = 0; i < COUNT_OF(some); i++) {
+        Ran r = snug_run("%s", some[i]);
+        json_t *j = ran_json(&r);
+        if (!EXPECT(r.code == 0 && j && !r.err.len)) test_note("    %s: %s", some[i], str_text(&r.err));
+        json_decref(j);
+        ran_free(&r);
+    }
+}
+
+TEST(a_run_that_was_moved_is_looked_for_where_out_says) {
+    expect_said(snug_run("train --model tally --data recipes/none.jsonl --seq 64 --out %s --resume", test_path("gone")),
+                1, "Was its folder moved?");
+}
+
+TEST(a_budget_far_too_small_is_told_in_times_and_not_in_thousands_of_percent) {
+    Ran r = snug_run("plan --model tally --seq 64 --budget 1MiB");
+    EXPECT(r.code == 3 && strstr(str_text(&r.out), "times as much is needed)"));
+    ran_free(&r);
+}
+
 TEST(weights_that_are_a_pointer_of_git_lfs_are_called_so) {
     folder("lfs");
     EXPECT(file_copy("models/tally/config.json", test_path("lfs/config.json"), NULL) &&

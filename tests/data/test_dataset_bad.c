@@ -39,7 +39,23 @@ TEST(dataset_refuses_bad_files) {
         {"a.jsonl", "\x1f\x8b\x08\x01\x01\x01\x01\x01\x01\x03zz", "a.jsonl: cannot be unpacked", "cut short"},
         {"a.txt", "ok\nno\xe9\n", "a.txt:2: byte 0xe9 is not UTF-8", "iconv"},
         {"a.txt", "", "a.txt: no sample is left of 1", NULL},
-        {"a.jsonl", "{\"text\": \"\"}\n", "a.jsonl: no sample is left of 1", "--seq"},
+        {"a.jsonl", "{\"text\": \"\"}\n", "a.jsonl: no sample is left of 1", "two tokens"},
+        {"a.jsonl", "{\"prompt\": \"a\", \"answer\": \"\"}\n", "a.jsonl: no sample is left of 1", "--seq"},
+        /* what people have in place of JSON lines */
+        {"a.jsonl", "prompt,answer\na,b\n", "a.jsonl:1: is not JSON", "name a table .csv"},
+        {"a.jsonl", "{\"text\": \"a\"}\r{\"text\": \"b\"}\r", "a.jsonl:1: is not JSON", "CR alone"},
+        {"a.jsonl", "{\"text\": NaN}\n", "a.jsonl:1: is not JSON", "write null"},
+        {"a.jsonl", "{'text': 'a'}\n", "a.jsonl:1: is not JSON", "json.dumps"},
+        {"a.jsonl", "{\"text\": \"gr\xfc\xdf\"}\n", "a.jsonl:1: is not JSON", "iconv -f LATIN1"},
+        {"a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b", "a.jsonl:2: is not JSON", "cut short"},
+        {"a.jsonl", "{\n\"text\": \"a\"}\n", "a.jsonl:1: is not JSON", "jq -c . FILE"},
+        {"a.json", "{\"data\": [ {\"text\": \"a\"}]}", "a.json:1: field 'text' is missing", "jq -c '.data[]' FILE"},
+        {"a.jsonl", "{\"row\": {\"text\": \"a\"}}", "a.jsonl:1: field 'text' is missing", "jq -c '.row' FILE"},
+        {"a.jsonl", "{\"Prompt\": \"a\", \"Answer\": \"b\"}", "a.jsonl:1: field 'text' is missing",
+         "'Prompt' must be written 'prompt'"},
+        {"a.jsonl", "{\"prompt\": \"a\", \"answer\": null}", "a.jsonl:1: field 'answer' is null", "select("},
+        {"a.jsonl", "{\"text\": null}", "a.jsonl:1: field 'text' is null", "select("},
+        {"a.jsonl", "{\"prompt\": \"a\", \"b\": 1}", "a.jsonl:1: field 'completion' is missing", NULL},
     };
     Tokenizer *t = tiny_tokenizer(false);
     DataOptions o = tiny_options(t, 8);
@@ -52,6 +68,28 @@ TEST(dataset_refuses_bad_files) {
     for (int i = 0; i < 100000; i++) str_add_char(&deep, '[');
     expect_refused(&(BadRow){"a.jsonl", deep.data, "a.jsonl:1: is not JSON", "depth"}, &o, ERR_FAIL);
     str_free(&deep);
+    tokenizer_close(t);
+}
+
+TEST(a_file_that_gives_no_sample_is_refused_beside_others_that_do) {
+    static const BadRow bad[] = {
+        {"b.txt", "", "b.txt: no sample is left of 1", "two tokens"},
+        {"b.jsonl", "{\"prompt\": \"a\", \"answer\": \"\"}", "b.jsonl: no sample is left of 1", "answers are empty"},
+        {"b.csv", "text\n", "b.csv: holds no samples", NULL},
+    };
+    Tokenizer *t = tiny_tokenizer(false);
+    DataOptions o = tiny_options(t, 8);
+    char good[500];
+    snprintf(good, sizeof good, "%s", tiny_file("a.jsonl", "{\"prompt\": \"a\", \"answer\": \"b\"}\n"));
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        Err e = {0};
+        Dataset *d = NULL;
+        const char *path = tiny_file(bad[i].name, bad[i].text);
+        bool opened = dataset_open_files(&d, (DataFile[]){{.path = good}, {.path = path}}, 2, &o, &e);
+        bool said = !opened && strstr(e.text, bad[i].says) && (!bad[i].also || strstr(e.text, bad[i].also));
+        if (!EXPECT(said)) test_note("    %s gave: %s", bad[i].name, e.text);
+        dataset_close(d);
+    }
     tokenizer_close(t);
 }
 

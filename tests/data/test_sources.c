@@ -58,6 +58,8 @@ TEST(files_that_are_no_samples_are_refused_by_name) {
         {"a.csv", BYTES("prompt,answer\na,b,c\n"), "a.csv:2: has more than the 2 fields", "quote"},
         {"a.csv", BYTES("title,body\na,b\n"), "a.csv:2: field 'text' is missing (the row has: title, body)",
          "--text-field"},
+        {"a.csv", BYTES("prompt,answer\na,\"b\nc,d\n"), "a.csv:2: a quote that begins a field", "not closed"},
+        {"a.csv", BYTES("\"prompt,answer\na,b\n"), "a.csv:1: a quote that begins a field", "not closed"},
         {"a.csv", BYTES("text\nno\xe9\n"), "a.csv:2: is not UTF-8", "iconv"},
     };
     Tokenizer *t = tiny_tokenizer(false);
@@ -95,6 +97,8 @@ TEST(tables_are_read_as_rows) {
     expect_rows(put_file("b.tsv", BYTES("question\tanswer\nq\t a\n\"x,\ny\"\t\"\"\"z\"\nk\t l\n")), &o, 3, pairs, NULL);
     expect_rows(put_file("c.csv", BYTES("question;answer;note\nq; a;1,5\n\"x,\ny\";\"\"\"z\";\nk; l;\n")), &o, 3,
                 pairs, NULL);
+    const char *blanks[] = {"q a<259>________| a<259>."};
+    expect_rows(put_file("d.csv", BYTES("question , answer\nq, a\n")), &o, 1, blanks, NULL);
     /* a first column that is empty, and a long record that the window has to grow for */
     const char *empty[] = {"ab<259>_________|b<259>."};
     o.pack = PACK_OFF;

@@ -1,6 +1,7 @@
 /* test_runs.c - steps of one op that follow each other reach the device together, and only those that may; and steps of
  * several ops that it joins. */
 #include "base/rng.h"
+#include "base/stop.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
 #include "tests/test.h"
@@ -59,6 +60,8 @@ static Backend *small_open(Small *s) {
     return b;
 }
 
+static bool may_leave;
+
 /* Plays it and gives the weights, the parts behind them. */
 static void small_play(Small *s, Backend *b, ExecOrder order, unsigned char *out, bool by_steps) {
     Machine m = {0};
@@ -69,6 +72,7 @@ static void small_play(Small *s, Backend *b, ExecOrder order, unsigned char *out
     EXPECT_OK(plan_verify(&s->p, &e));
     EXPECT_OK(exec_open(&x, &s->p, b, pl.arena_bytes, &e));
     x.order = order;
+    x.leaves = may_leave;
     for (int i = 0; i < TENSORS; i++) {
         float g[40000];
         uint16_t w[40000];
@@ -128,6 +132,29 @@ TEST(steps_that_follow_each_other_run_together) {
     EXPECT(seen.runs == 0 && !memcmp(one_by_one, together, BYTES));
     small_play(&s, b, EXEC_AS_WRITTEN, together, true); /* what looks at every step takes them one by one */
     EXPECT(seen.runs == 0 && !memcmp(one_by_one, together, BYTES));
+    b->close(b);
+    prog_free(&s.p);
+}
+
+static void run_and_ask(Backend *b, Queue q, const Args *a, int n) {
+    run_backwards(b, q, a, n);
+    stop_signal = SIGINT;
+}
+
+TEST(a_play_that_may_leave_ends_behind_the_step_at_which_it_was_asked) {
+    static KernelRun *const asking[OP_COUNT] = {[OP_SUM_SQUARES] = run_and_ask, [OP_SGD] = run_and_ask};
+    static unsigned char state[BYTES];
+    Small s = {0};
+    Backend *b = small_open(&s);
+    b->runs = asking;
+    small_play(&s, b, EXEC_AS_WRITTEN, state, false);
+    EXPECT(seen.runs == 2 && stop_asked()); /* what may not be cut short goes on */
+    stop_signal = 0;
+    may_leave = true;
+    small_play(&s, b, EXEC_AS_WRITTEN, state, false);
+    EXPECT(seen.runs == 1 && stop_asked()); /* the four updates did not run */
+    stop_signal = 0;
+    may_leave = false;
     b->close(b);
     prog_free(&s.p);
 }

@@ -227,6 +227,10 @@ TEST(reason_with_drawn_weights_goes_on_as_the_same_job_only) {
     file_remove_tree(test_path("r.html"), NULL);
     expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--seed 7"), 1, "belongs to another job",
                    "seed is 42");
+    expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--kv-cache int8"), 1, "belongs to another job",
+                   "kv-cache is auto");
+    expect_refused(snug_run(how, "stories-15m", test_path("r.json"), "--invariant=false"), 1,
+                   "belongs to another job", "invariant is true");
     expect_refused(snug_run(how, "smollm2-135m", test_path("r.json"), ""), 1, "belongs to another job",
                    "model is stories-15m");
     Ran r = snug_run(how, "stories-15m", test_path("r.json"), "");
