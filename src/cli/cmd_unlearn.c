@@ -197,6 +197,17 @@ static bool check_numbering(const Dataset *d, Err *e) {
                 r->dropped);
 }
 
+/* What an earlier request takes out is not taken out again. */
+static void leave_out_earlier(Removal *m, CleanRequest *q, bool whole_steps) {
+    const History *h = &m->run.history;
+    int64_t samples = q->set.n, steps = q->set.n_steps;
+    for (const CleanRequest *earlier = m->request; earlier < q; earlier++)
+        forget_leave_out(&q->set, &earlier->set, h, whole_steps);
+    if (q->set.n < samples || q->set.n_steps < steps)
+        log_line("--forget %s: of its %s samples an earlier request has %s, and %s updates are left to it", q->name,
+                 units_count(samples).s, units_count(samples - q->set.n).s, units_count(q->set.n_steps).s);
+}
+
 static bool read_requests(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     const char *const *list;
@@ -217,6 +228,7 @@ static bool read_requests(Removal *m, Err *e) {
         m->first = MIN2(m->first, q->set.step[0]);
         log_line("--forget %s: %s samples, seen by %s of %s updates", list[i], units_count(q->set.n).s,
                  units_count(q->set.n_steps).s, units_count(r->history.n_steps).s);
+        leave_out_earlier(m, q, m->how.propagate.mode == PROPAGATE_STEPS);
     }
     return true;
 }
@@ -253,7 +265,7 @@ static bool retrain(Removal *m, Err *e) {
 static bool retrain_only(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Finished f;
-    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
+    if (!settle_mode(m, e) || !read_requests(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
     json_t *line = json_pack("{s:s, s:i, s:I, s:I, s:o}", "method", "retrain", "requests", m->n_requests, "from",
                              (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes, "checksum",
                              checksum_json(r));

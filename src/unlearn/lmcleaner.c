@@ -85,6 +85,7 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     double began = sensors_seconds();
     WalkSeconds before = w->spent ? *w->spent : (WalkSeconds){0};
     r->gamma = NAN;
+    if (!r->set.n_steps) return true; /* earlier requests have taken out all of it */
     int64_t last = r->set.step[r->set.n_steps - 1];
     bool measures = o->gamma_iterations > 0;
     if (measures && !measure_contraction(w, o, r, r->set.step[0], v, e)) return false;

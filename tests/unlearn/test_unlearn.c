@@ -111,6 +111,28 @@ TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
     expect_chain(audit, 2);
 }
 
+/* A sample that two requests name, and an update that two requests want out as a whole, are taken out once. */
+TEST(what_two_requests_name_is_taken_out_once) {
+    static const char *const ways[] = {"--remove samples", "--remove steps"};
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD)) return;
+    forget("5\n9\n");
+    EXPECT(file_write_all(test_path("second"), "[9, 5]", 6, NULL));
+    for (int i = 0; i < 2; i++) {
+        char flags[800];
+        json_t *once = unlearn(ways[i]);
+        snprintf(flags, sizeof flags, "%s --forget %s", ways[i], test_path("second"));
+        json_t *twice = unlearn(flags);
+        if (once && twice) {
+            EXPECT(number(twice, "requests") == 2);
+            EXPECT(number(twice, "steps_touched") == number(once, "steps_touched"));
+            EXPECT(number(twice, "correction_norm") == number(once, "correction_norm"));
+        }
+        json_decref(once);
+        json_decref(twice);
+    }
+}
+
 /* Parts do not overlap, so that they are at most the whole. */
 static void expect_parts(const json_t *o, double whole, int n) {
     const json_t *parts = json_object_get(o, "seconds_by_part"), *value;
