@@ -4,6 +4,7 @@
 #include "store/chain.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/world.h"
 
 #define SGD "--optimizer sgd --clip 0 --weight-decay 0 --schedule constant --lr 0.1 "
 
@@ -206,4 +207,37 @@ TEST(a_removal_that_cannot_be_is_refused_and_writes_nothing) {
     snprintf(copy, sizeof copy, "%s/step-log/state-6/model.safetensors", test_path("o"));
     EXPECT(file_copy(copy, weights, NULL)); /* the result of another moment */
     expect_refused("", 1, "does not belong to");
+}
+
+static void expect_from_afar(const char *run, const char *flags, int code, const char *says) {
+    char command[300];
+    Str err = {0};
+    snprintf(command, sizeof command, "unlearn --run %s --forget ../forget.txt --out u --overwrite --threads 1 %s", run,
+             flags);
+    int got = world_run("away", world_binary(), NULL, command);
+    world_said(NULL, &err, "away");
+    if (!EXPECT(got == code && strstr(str_text(&err), says)))
+        test_note("    %s: exit %d\n%s", command, got, str_text(&err));
+    str_free(&err);
+}
+
+/* Its data is named relative to the folder it was trained in; a file of that name elsewhere is another one. */
+TEST(a_run_is_found_with_its_data_from_another_folder) {
+    static const char npo[] = "--method npo --epochs 1";
+    Err e = {0};
+    if (!world_make(world_binary())) return;
+    EXPECT_OK(file_make_dirs(world_path("w/runs"), &e) && file_make_dirs(world_path("away"), &e) &&
+              file_copy(world_path("rows.jsonl"), world_path("w/own.jsonl"), &e) &&
+              file_write_all(world_path("away/own.jsonl"), "{\"ids\":[1,2,3]}\n", 16, &e) &&
+              file_write_all(world_path("forget.txt"), "1\n", 2, &e));
+    if (!world_must("w",
+                    "train --model ../model --data own.jsonl --seq 16 --steps 2 --optimizer sgd --clip 0 --threads 1 "
+                    "--step-log --out runs/a"))
+        return;
+    expect_from_afar("../w/runs/a", "--window 1", 0, "a correction of norm");
+    expect_from_afar("../w/runs/a/", npo, 0, "npo: 1 updates");
+    EXPECT(world_copy_tree(world_path("w/runs/a"), world_path("moved")));
+    expect_from_afar("../moved", npo, 1, "was trained on other rows than own.jsonl has now");
+    EXPECT_OK(file_remove_tree(world_path("away/own.jsonl"), &e));
+    expect_from_afar("../moved", npo, 1, "write where it is now into ../moved/config.yaml");
 }
