@@ -463,8 +463,12 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     set_number(result, "unlearning_seconds", report.seconds);
     json_object_set_new(result, "checksum", checksum_json(r));
     if (!write_result(&done, r, m->began, result, NULL, 0, e)) return false;
-    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
-             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, done.path);
+    Str moved = {0};
+    if (isfinite(report.forget_nll_before)) /* rmu looks at no logits */
+        str_addf(&moved, ", loss of the forgotten answers %.4f -> %.4f a token", report.forget_nll_before,
+                 report.forget_nll_after);
+    log_line("%s: %s updates%s: %s", loss_names[loss->kind], units_count(report.updates).s, str_text(&moved), done.path);
+    str_free(&moved);
     return finish(&done, e);
 }
 

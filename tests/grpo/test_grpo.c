@@ -122,6 +122,13 @@ TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
     }
 }
 
+TEST(prompts_that_lose_their_beginning_are_told_once) {
+    Ran r = snug_run("grpo " TINY "--out %s/cut --steps 2 --prompt-tokens 3 --eval-samples 0", test_tmp());
+    const char *said = strstr(str_text(&r.err), "4 of 4 prompts are longer than --prompt-tokens 3");
+    EXPECT(r.code == 0 && said && !strstr(strstr(said, "lose"), "prompts are longer"));
+    ran_free(&r);
+}
+
 /* The last update trains on a rollout that was answered before the checkpoint. */
 TEST(a_run_that_goes_on_in_its_last_rollout_says_the_same_rewards) {
     static const char how[] = "--schedule constant --num-iterations 2 --beta 0";
