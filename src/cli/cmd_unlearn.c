@@ -379,11 +379,10 @@ static bool lmcleaner(Removal *m, Err *e) {
     Walk w = replay_walk(&r->replay);
     Finished f;
     Str audit = {0}, requeue = {0};
-    Chain chain = {0};
     if (!read_requests(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
         !propagate_requests(m, &w, e) || !apply(m, &w, e))
         return false;
-    for (int i = 0; i < m->n_requests; i++) clean_record(&audit, &chain, &m->request[i], &m->how, r->history.n_steps);
+    clean_records(&audit, m->request, m->n_requests, &m->how, &r->history);
     clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->data));
     const UnlearnText texts[] = {{"audit.jsonl", &audit}, {"requeue.json", &requeue}};
     bool ok = write_result(&f, r, m->began, clean_json(m), texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, e);

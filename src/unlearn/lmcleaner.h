@@ -48,8 +48,8 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
 void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch);
 
 void clean_seconds(Str *out, const WalkSeconds *s); /* as a JSON object */
-/* The record of a request: a line under the chain. tau: updates of the run. */
-void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau);
+/* The records of the requests of one command about that run: a line each, under a chain (audit.h reads them). */
+void clean_records(Str *out, const CleanRequest *request, int n, const CleanOptions *o, const History *h);
 /* Samples of removed updates that were not to be forgotten, as a JSON list: to be learned again (PROPAGATE_STEPS). */
 void clean_requeue(Str *out, const CleanRequest *request, int n, const History *h, int64_t rows);
 

@@ -1,7 +1,6 @@
 /* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals.
  */
 #include "base/file.h"
-#include "store/chain.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/world.h"
@@ -73,21 +72,43 @@ TEST_SLOW(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
     }
 }
 
-/* Every line of the record follows from the one before it. */
-static void expect_chain(const char *path, int lines) {
-    Str text = {0};
-    Chain chain = {0};
+static void expect_audit(const char *path, int code, const char *says) {
+    Ran r = snug_run("unlearn-eval --check-audit %s --json", path);
+    if (!EXPECT(r.code == code && strstr(code ? str_text(&r.err) : str_text(&r.out), says)))
+        test_note("    %s: %d\n%s%s", says, r.code, str_text(&r.out), str_text(&r.err));
+    ran_free(&r);
+}
+
+/* A record that is changed in one byte, taken out, moved or cut off is named. */
+static void expect_chain_of_two(const char *path) {
+    Str text = {0}, other = {0};
+    const char *changed = test_path("changed.jsonl");
     Err e = {0};
-    int n = 0;
     EXPECT_OK(file_read(path, &text, 0, &e));
-    for (char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1, n++)
-        EXPECT_OK(chain_check(&chain, at, end - at, &e));
-    EXPECT(n == lines);
-    char *changed = strstr(str_text(&text), "\"K\":");
-    if (changed) changed[4] ^= 1;
-    chain = (Chain){0};
-    EXPECT(changed && !chain_check(&chain, text.data, strchr(text.data, '\n') - text.data, &e));
+    char *second = strchr(str_text(&text), '\n');
+    if (!EXPECT(second)) return;
+    int64_t first = ++second - text.data;
+    expect_audit(path, 0, "\"records\":2");
+    for (int64_t at = 0; at < text.len; at += 97) {
+        text.data[at] ^= 1;
+        EXPECT_OK(file_write_all(changed, text.data, text.len, &e));
+        expect_audit(changed, 1, at < first ? "changed.jsonl:1: " : "changed.jsonl:2: ");
+        text.data[at] ^= 1;
+    }
+    EXPECT_OK(file_write_all(changed, text.data, first, &e));
+    expect_audit(changed, 1, "cut short: it holds 1 of 2 records");
+    EXPECT_OK(file_write_all(changed, text.data, text.len - 1, &e));
+    expect_audit(changed, 1, "changed.jsonl:2: has no end");
+    EXPECT_OK(file_write_all(changed, second, text.len - first, &e));
+    expect_audit(changed, 1, "changed.jsonl:1: ");
+    str_add(&other, second);
+    str_add_bytes(&other, text.data, first);
+    EXPECT_OK(file_write_all(changed, other.data, other.len, &e));
+    expect_audit(changed, 1, "changed.jsonl:1: ");
+    EXPECT_OK(file_write_all(changed, "", 0, &e));
+    expect_audit(changed, 1, "cut short");
     str_free(&text);
+    str_free(&other);
 }
 
 TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
@@ -109,7 +130,7 @@ TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
     EXPECT(number(j, "noise_norm") > 10);
     json_decref(j);
     snprintf(audit, sizeof audit, "%s/model/audit.jsonl", test_path("u"));
-    expect_chain(audit, 2);
+    expect_chain_of_two(audit);
 }
 
 /* A sample that two requests name, and an update that two requests want out as a whole, are taken out once. */
