@@ -186,6 +186,17 @@ static bool check_numbering(const Dataset *d, Err *e) {
                 r->dropped);
 }
 
+/* What an earlier request takes out is not taken out again. */
+static void leave_out_earlier(Removal *m, CleanRequest *q, bool whole_steps) {
+    const History *h = &m->run.history;
+    int64_t samples = q->set.n, steps = q->set.n_steps;
+    for (const CleanRequest *earlier = m->request; earlier < q; earlier++)
+        forget_leave_out(&q->set, &earlier->set, h, whole_steps);
+    if (q->set.n < samples || q->set.n_steps < steps)
+        log_line("--forget %s: of its %s samples an earlier request has %s, and %s updates are left to it", q->name,
+                 units_count(samples).s, units_count(samples - q->set.n).s, units_count(q->set.n_steps).s);
+}
+
 static bool read_requests(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     const char *const *list;
@@ -206,6 +217,7 @@ static bool read_requests(Removal *m, Err *e) {
         m->first = MIN2(m->first, q->set.step[0]);
         log_line("--forget %s: %s samples, seen by %s of %s updates", list[i], units_count(q->set.n).s,
                  units_count(q->set.n_steps).s, units_count(r->history.n_steps).s);
+        leave_out_earlier(m, q, m->how.propagate.mode == PROPAGATE_STEPS);
     }
     return true;
 }
@@ -242,7 +254,7 @@ static bool retrain(Removal *m, Err *e) {
 static bool retrain_only(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Finished f;
-    if (!read_requests(m, e) || !settle_mode(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
+    if (!settle_mode(m, e) || !read_requests(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
     json_t *line = json_pack("{s:s, s:i, s:I, s:I}", "method", "retrain", "requests", m->n_requests, "from",
                              (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes);
     set_checksum(line, r);
@@ -356,11 +368,10 @@ static bool lmcleaner(Removal *m, Err *e) {
     Walk w = replay_walk(&r->replay);
     Finished f;
     Str audit = {0}, requeue = {0};
-    Chain chain = {0};
     if (!read_requests(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
         !propagate_requests(m, &w, e) || !apply(m, &w, e))
         return false;
-    for (int i = 0; i < m->n_requests; i++) clean_record(&audit, &chain, &m->request[i], &m->how, r->history.n_steps);
+    clean_records(&audit, m->request, m->n_requests, &m->how, &r->history);
     clean_requeue(&requeue, m->request, m->n_requests, &r->history, dataset_rows(r->base.data));
     const UnlearnText texts[] = {{"audit.jsonl", &audit}, {"requeue.json", &requeue}};
     bool ok = write_result(&f, r, m->began, clean_json(m), texts, m->how.propagate.mode == PROPAGATE_STEPS ? 2 : 1, e);
@@ -438,8 +449,12 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     json_set_number(result, "unlearning_seconds", report.seconds);
     set_checksum(result, r);
     if (!write_result(&done, r, m->began, result, NULL, 0, e)) return false;
-    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
-             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, done.path);
+    Str moved = {0};
+    if (isfinite(report.forget_nll_before)) /* rmu looks at no logits */
+        str_addf(&moved, ", loss of the forgotten answers %.4f -> %.4f a token", report.forget_nll_before,
+                 report.forget_nll_after);
+    log_line("%s: %s updates%s: %s", loss_names[loss->kind], units_count(report.updates).s, str_text(&moved), done.path);
+    str_free(&moved);
     return finish(&done, e);
 }
 

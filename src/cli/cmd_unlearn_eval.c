@@ -13,6 +13,7 @@
 #include "cli/sub_command.h"
 #include "obs/sensors.h"
 #include "store/jsonfile.h"
+#include "unlearn/audit.h"
 #include "unlearn/compare.h"
 #include "unlearn/evaluate.h"
 #include "unlearn/gradnorm.h"
@@ -345,8 +346,22 @@ static bool compare(const Options *o, Err *e) {
     return ok;
 }
 
+/* ---- the records of requests ---- */
+
+static bool check_audit(const char *path, Err *e) {
+    Audit a;
+    if (!audit_check(&a, path, e)) return false;
+    log_line("%s: as it was written: %lld requests, %lld certified", path, (long long)a.records, (long long)a.certified);
+    json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "audit", path, "records", (json_int_t)a.records, "certified",
+                             (json_int_t)a.certified, "chain", a.chain.link, "log", a.log);
+    show_print_json(line);
+    json_decref(line);
+    return true;
+}
+
 bool cmd_unlearn_eval(const Options *o, Err *e) {
     if (opt_given(o, OPT_COMPARE_EVALS)) return compare(o, e);
+    if (opt_given(o, OPT_CHECK_AUDIT)) return check_audit(opt_text(o, OPT_CHECK_AUDIT), e);
     Evaluation *v = MEM_NEW(Evaluation, 1);
     v->o = o;
     v->began = sensors_seconds();

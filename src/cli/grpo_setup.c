@@ -240,8 +240,12 @@ static bool set_command(RewardSetup *r, const Options *o, Err *e) {
     if (!opt_given(o, OPT_REWARD_COMMAND))
         return fail(e, ERR_USAGE, "--reward command: which? Give --reward-command 'PROGRAM WORDS...'");
     r->command = mem_strdup(opt_text(o, OPT_REWARD_COMMAND));
-    for (char *word = strtok(r->command, " \t"); word && n < REWARD_COMMAND_WORDS; word = strtok(NULL, " \t"))
+    for (char *word = strtok(r->command, " \t"); word; word = strtok(NULL, " \t")) {
+        if (n == REWARD_COMMAND_WORDS)
+            return fail(e, ERR_USAGE, "--reward-command: has more than %d words; put them into a script",
+                        REWARD_COMMAND_WORDS);
         r->argv[n++] = word;
+    }
     if (!n) return fail(e, ERR_USAGE, "--reward-command: is empty");
     r->scorer = (ScorerSpec){.argv = r->argv,
                              .processes = (int)opt_int(o, OPT_REWARD_PROCESSES),

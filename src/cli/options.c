@@ -379,7 +379,8 @@ bool options_parse(Options *o, Command command, int argc, char **argv, Err *e) {
     if (!elsewhere_settle(o, e)) return false;
     options_join_lists(o);
     bool only_lists = opt_is(o, OPT_GPU, "list") || opt_flag(o, OPT_LIST_DATASETS) || opt_given(o, OPT_DATASET_INFO) ||
-                      opt_flag(o, OPT_MERGE) || opt_given(o, OPT_COMPARE_EVALS); /* about no model */
+                      opt_flag(o, OPT_MERGE) || opt_given(o, OPT_COMPARE_EVALS) ||
+                      opt_given(o, OPT_CHECK_AUDIT); /* about no model */
     if (!only_lists && !check_needed(o, e)) return false;
     if (!(ON_JOB >> command & 1)) return true;
     derive_alpha(o);

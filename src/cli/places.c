@@ -16,7 +16,7 @@ enum {
 static const OptId read_by_name[] = {
     OPT_MODEL,        OPT_TOKENIZER,   OPT_ADAPTER,         OPT_DATA,      OPT_EVAL_DATA, OPT_PROMPTS,
     OPT_RUN,          OPT_FORGET,      OPT_CONFIG,          OPT_REFUSALS,  OPT_TUNED,     OPT_MACHINE,
-    OPT_RETAIN_MODEL, OPT_RETAIN_LOGS, OPT_REFERENCE_MODEL, OPT_SENTENCES,
+    OPT_RETAIN_MODEL, OPT_RETAIN_LOGS, OPT_REFERENCE_MODEL, OPT_SENTENCES, OPT_CHECK_AUDIT,
 };
 
 static bool is_on(const Options *o, uint32_t commands) { return commands >> o->command & 1; }

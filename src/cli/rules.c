@@ -39,6 +39,16 @@ static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o,
 static bool has_a_suite(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_SUITE); }
 static bool has_no_suite(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SUITE); }
 static bool is_cudnn(const Options *o, const RuleFacts *f) { return f->on_cpu && opt_is(o, OPT_ATTENTION, "cudnn"); }
+static bool has_no_reward_command(const Options *o, const RuleFacts *f) {
+    const char *const *names;
+    int n = opt_list(o, OPT_REWARD, &names);
+    while (n && strcmp(names[n - 1], "command")) n--;
+    return !n;
+}
+static bool has_no_evaluator(const Options *o, const RuleFacts *f) {
+    return !opt_given(o, OPT_EVALUATOR) && !opt_given(o, OPT_EVALUATOR_URL);
+}
+static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
 
 static bool names_no_disk(const Options *o, const RuleFacts *f) {
@@ -133,6 +143,11 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 #define ON_A_GPU .by = OPT_DEVICE, .verdict = RULE_WARN, .stage = RULE_RUN, .commands = ON_TRAIN, \
     .text = "has no effect: the job runs on the processor"
 
+#define NO_COMMAND "belongs to --reward command, which is not among the rewards"
+#define NO_URL "belongs to an evaluator elsewhere, and no --evaluator-url is given"
+#define NO_EVALUATOR "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"
+enum { ON_REWARDED = ON_GRPO | ON_GRPO_EVAL };
+
 /* What cannot have its effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
 #define RULE(option, because, when, on, why, ...) \
     {.id = option, .by = because, .broken = when, .commands = on, .text = why, __VA_ARGS__}
@@ -212,6 +227,13 @@ const Rule rules[] = {
     {.id = OPT_EXPECTED_COMPLETION, GRPO},
     {.id = OPT_REFERENCE, GRPO},
     {.id = OPT_SHARE_PROMPTS, GRPO},
+    REFUSES(OPT_REWARD_COMMAND, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
+    REFUSES(OPT_REWARD_PROCESSES, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
+    REFUSES(OPT_REWARD_SECONDS, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
+    REFUSES(OPT_EVALUATOR_NAME, OPT_EVALUATOR_URL, has_no_url, ON_REWARDED, NO_URL),
+    REFUSES(OPT_EVALUATOR_API, OPT_EVALUATOR_URL, has_no_url, ON_REWARDED, NO_URL),
+    REFUSES(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR, has_no_evaluator, ON_REWARDED, NO_EVALUATOR),
+    REFUSES(OPT_EVALUATOR_TEMPERATURE, OPT_EVALUATOR, has_no_evaluator, ON_REWARDED, NO_EVALUATOR),
     {.id = OPT_PROMPT_TOKENS, ANSWERS},
     {.id = OPT_SLOTS, ANSWERS},
     {.id = OPT_CONTEXT, ANSWERS},

@@ -67,7 +67,11 @@ static bool set_lora(JobSpec *s, const Options *o, Err *e) {
         a->rank = (int)opt_int(o, OPT_LORA_RANK);
         a->alpha = (float)opt_real(o, OPT_LORA_ALPHA);
         a->targets = targets_of(&s->m.config, o, OPT_LORA_TARGETS);
-        if (opt_given(o, OPT_LORA_ALSO)) a->targets |= targets_of(&s->m.config, o, OPT_LORA_ALSO);
+        uint32_t also = opt_given(o, OPT_LORA_ALSO) ? targets_of(&s->m.config, o, OPT_LORA_ALSO) : 0;
+        if (opt_given(o, OPT_LORA_ALSO) && !also)
+            return fail(e, ERR_USAGE, "--lora-also %s: %s has no such part; the option is for models of type gsa",
+                        opt_text(o, OPT_LORA_ALSO), s->m.config.name);
+        a->targets |= also;
     }
     a->dropout = (float)opt_real(o, OPT_LORA_DROPOUT);
     a->format = !strcmp(dtype, "fp32") ? FMT_F32 : !strcmp(dtype, "bf16") ? FMT_BF16 : s->weights;

@@ -1,12 +1,14 @@
 /* unlearn_run.c - in which order a logged run is opened again, and what is refused on the way. */
 #include "cli/unlearn_run.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/run_names.h"
 #include "obs/sensors.h"
 #include "store/folder.h"
 #include "unlearn/baseline.h"
@@ -25,9 +27,10 @@ static bool read_options(UnlearnRun *r, Err *e) {
     options_reset(&r->given, OPT_EVAL_DATA); /* nothing is evaluated */
     for (int i = 0; i < COUNT_OF(ours); i++)
         if (opt_given(r->o, ours[i])) r->given.value[ours[i]] = r->o->value[ours[i]];
+    run_names_follow(&r->given, r->folder);
     options_settle(&r->given, OPT_OUT, r->folder, "--run");
     options_settle(&r->given, OPT_UPDATE_IN_BACKWARD, "off", "unlearn"); /* gradients are looked at */
-    return true;
+    return run_names_check_data(&r->given, r->folder, e);
 }
 
 /* The split of a global batch decides the order of sums: it is the logged one, whatever the planner would choose now.
@@ -135,6 +138,23 @@ static bool settle_tuning(UnlearnRun *r, Err *e) {
     return was_lora ? setup_model(&r->base.model, g, e) : setup_model_named(&r->base.model, "--run", r->tuned, e);
 }
 
+/* Numbers of samples are places in the data as it was trained on. Where there is a log, it knows. */
+static bool check_same_data(const UnlearnRun *r, Err *e) {
+    char folder[1024], here[20];
+    if (!opt_given(&r->given, OPT_STEP_LOG)) return true;
+    setup_history_folder(folder, sizeof folder, &r->given);
+    json_t *job = history_read_job(folder);
+    const char *there = json_string_value(json_object_get(job, "data"));
+    snprintf(here, sizeof here, "%016" PRIx64, dataset_fingerprint(r->base.data));
+    bool ok = !there || !strcmp(there, here) ||
+              fail(e, ERR_FAIL,
+                   "--run %s: was trained on other rows than %s has now (%s there, %s here), so the numbers of its "
+                   "samples mean others",
+                   r->folder, opt_text(&r->given, OPT_DATA), there, here);
+    json_decref(job);
+    return ok;
+}
+
 static bool plan_result(JobSetup *s, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
     JobSpec *p = &s->spec;
     p->task = baseline_task(loss);
@@ -166,7 +186,7 @@ bool unlearn_run_open_result(UnlearnRun *r, const Options *o, const LossSpec *lo
     return read_options(r, e) && settle_tuning(r, e) &&
            setup_spec(&s->spec, &s->global_batch, s->o, &s->model.config, true, e) &&
            setup_need_weights(&s->model, s->o, e) && setup_job_machine(s, e) && open_data(s, e) &&
-           plan_result(s, loss, rows, apart, e) && start_result(s, e);
+           check_same_data(r, e) && plan_result(s, loss, rows, apart, e) && start_result(s, e);
 }
 
 void unlearn_run_close(UnlearnRun *r) {

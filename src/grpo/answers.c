@@ -27,14 +27,15 @@ static bool show(const GrpoVoice *v, const Engine *n, Err *e) {
 
 /* ---- the policy ---- */
 
-/* The last prompt_tokens of it: what is nearest to the question stays. */
-static bool encode_item(const GrpoVoice *v, TokenIds *ids, const Item *item, int64_t most, Err *e) {
+/* The last `most` tokens of it: what is nearest to the question stays. */
+static bool encode_item(const GrpoVoice *v, TokenIds *ids, bool *cut, const Item *item, int64_t most, Err *e) {
     ids->n = 0;
     bool ok = item->messages ? template_encode_chat(v->chat, v->tokenizer, ids, item->messages, e)
                              : tokenizer_encode(v->tokenizer, ids, item->text, (int64_t)strlen(item->text),
                                                 TOKENIZE_ADD_SPECIAL, e);
     if (ok && !ids->n) ok = fail(e, ERR_FAIL, "the prompt \"%.60s\" has no tokens", item->question);
-    if (ok && ids->n > most) {
+    *cut = ids->n > most;
+    if (ok && *cut) {
         memmove(ids->ids, ids->ids + ids->n - most, (size_t)most * sizeof *ids->ids);
         ids->n = most;
     }
@@ -47,6 +48,7 @@ typedef struct PolicyAsking {
     Rollout *to;
     const Ask *ask;
     TokenIds ids;
+    int64_t cut; /* prompts that lost their beginning */
 } PolicyAsking;
 
 static void begin_completion(Completion *c, int64_t item, int sample, const TokenIds *prompt) {
@@ -76,7 +78,9 @@ static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     const GrpoVoice *v = p->voice;
     const Ask *ask = p->ask;
     int64_t item = ask->item ? ask->item[prompt] : prompt;
-    if (!encode_item(v, &p->ids, &ask->items->item[item], p->to->context - p->to->answer, e)) return false;
+    bool cut;
+    if (!encode_item(v, &p->ids, &cut, &ask->items->item[item], p->to->context - p->to->answer, e)) return false;
+    p->cut += cut;
     Request q = request_of(v, ask, prompt);
     q.prompt = p->ids.ids, q.n_prompt = p->ids.n, q.max_new = p->to->answer, q.samples = ask->samples,
     q.number = prompt;
@@ -133,6 +137,11 @@ bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err
     PolicyAsking p = {.n = n, .voice = v, .to = to, .ask = ask};
     Asking a = {.n = n, .voice = v, .total = ask->prompts, .submit = submit_prompt, .take = take_answer, .user = &p};
     bool ok = run_asking(&a, e);
+    if (p.cut && !to->said_cut) {
+        to->said_cut = true;
+        log_warn("%lld of %lld prompts are longer than --prompt-tokens %lld and lose their beginning; this is said once",
+                 (long long)p.cut, (long long)ask->prompts, (long long)(to->context - to->answer));
+    }
     token_ids_free(&p.ids);
     return ok;
 }

@@ -13,6 +13,8 @@
 
 enum { LOOK_MS = 200, WARNINGS = 20, EXCERPT = 60, GRACE_SECONDS = 1 };
 static const double DYING_SECONDS = 1; /* for the exit code of a process that closed its output */
+/* A process may start up so many times as slowly as the quickest so far, and so many seconds more. */
+static const double START_TIMES = 4, START_MORE = 2;
 
 typedef struct Ask {
     int64_t id;
@@ -26,7 +28,7 @@ typedef struct Worker {
     int64_t sent; /* bytes of the line */
     char *reply;  /* [reply_bytes], owns */
     int64_t got;
-    double deadline;
+    double started, limit, deadline; /* limit: seconds for the sample at hand */
 } Worker;
 
 struct Scorer {
@@ -39,6 +41,9 @@ struct Scorer {
     Ask *queue;     /* [first, last) wait */
     int64_t first, last, capacity;
     int64_t warned;
+    double quickest_start; /* seconds from a process's start to its first reply; 0: none has replied */
+    bool had_all_the_time; /* one that was starting up did not reply in all of its time */
+    char why[200];         /* the latest sample that got no reply */
     ScorerFacts facts;
 };
 
@@ -53,6 +58,7 @@ static void ask_free(Ask *a) {
 /* The sample is over: it is counted, named when something went wrong, and handed over. */
 static void end_ask(Scorer *s, Ask *ask, const Score *score) {
     s->facts.ended[score->end]++;
+    if (score->end > SCORE_NONE) snprintf(s->why, sizeof s->why, "%s", score->why);
     if (score->end > SCORE_NONE && s->warned++ < WARNINGS)
         log_warn("reward of %s: %s. It counts as missing%s", ask->name, score->why,
                  s->warned == WARNINGS ? "; further ones are counted, not named" : "");
@@ -62,7 +68,11 @@ static void end_ask(Scorer *s, Ask *ask, const Score *score) {
 
 static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const char *why) {
     Score score = {.id = w->ask.id, .reward = reward, .end = end};
+    double taken = sensors_seconds() - w->started;
     snprintf(score.why, sizeof score.why, "%s", why);
+    if (w->fresh && end <= SCORE_NONE && (s->quickest_start == 0 || taken < s->quickest_start))
+        s->quickest_start = fmax(taken, 1e-9);
+    s->had_all_the_time |= w->fresh && end == SCORE_LATE;
     w->busy = w->fresh = false;
     w->got = 0;
     end_ask(s, &w->ask, &score);
@@ -73,6 +83,7 @@ static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const ch
 static bool start_worker(Scorer *s, Worker *w, Err *e) {
     w->fresh = true;
     w->got = 0;
+    w->started = sensors_seconds();
     return child_start(&w->child, s->argv, s->spec.err_fd, e);
 }
 
@@ -90,6 +101,13 @@ static void drop_worker(Scorer *s, Worker *w, ScoreEnd end, const char *why) {
     str_free(&text);
 }
 
+/* What a process gets more for its first reply: all of it until a start was seen. */
+static double start_seconds(const Scorer *s) {
+    double all = s->spec.start_seconds;
+    if (s->quickest_start > 0) return fmin(all, START_TIMES * s->quickest_start + START_MORE);
+    return s->had_all_the_time ? 0 : all;
+}
+
 /* Takes the next sample from the queue. A process that cannot be started costs it. */
 static void give_work(Scorer *s, Worker *w) {
     Err e = {0};
@@ -103,7 +121,8 @@ static void give_work(Scorer *s, Worker *w) {
             return;
         }
     }
-    w->deadline = sensors_seconds() + s->spec.seconds + (w->fresh ? s->spec.start_seconds : 0);
+    w->limit = s->spec.seconds + (w->fresh ? start_seconds(s) : 0);
+    w->deadline = sensors_seconds() + w->limit;
 }
 
 static void send_bytes(Scorer *s, Worker *w) {
@@ -174,7 +193,7 @@ static void receive_bytes(Scorer *s, Worker *w) {
 static void check_deadline(Scorer *s, Worker *w, double now) {
     char why[80];
     if (!w->busy || now < w->deadline) return;
-    snprintf(why, sizeof why, "no reply in %.3g s", s->spec.seconds + (w->fresh ? s->spec.start_seconds : 0));
+    snprintf(why, sizeof why, "no reply in %.3g s", w->limit);
     drop_worker(s, w, SCORE_LATE, why);
 }
 
@@ -232,9 +251,21 @@ static void drop_all(Scorer *s) {
     for (; s->first < s->last; s->first++) ask_free(&s->queue[s->first]);
 }
 
+/* Nothing that was tried so far got a reply that can be used. */
+static int64_t tries_in_vain(const Scorer *s) {
+    const int64_t *ended = s->facts.ended;
+    return ended[SCORE_GIVEN] || ended[SCORE_NONE] ? 0 : ended[SCORE_LATE] + ended[SCORE_DIED] + ended[SCORE_RUBBISH];
+}
+
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e) {
     while (scorer_pending(s)) {
         scorer_pump(s, LOOK_MS);
+        int64_t tries = tries_in_vain(s);
+        if (tries >= SCORER_TRIES) {
+            drop_all(s);
+            return fail(e, ERR_FAIL, "the reward command has not scored one of the first %lld samples; the latest: %s",
+                        (long long)tries, s->why);
+        }
         if (!keep_going || keep_going(user)) continue;
         int64_t left = scorer_pending(s);
         drop_all(s);

@@ -10,7 +10,8 @@
  *
  * A process that does not reply in time, ends, or writes anything else costs that sample (its reward is missing),
  * is counted, named once in the log, ended with all it started, and started again when it is next needed. The run
- * goes on. Whatever a process writes beside its reply ends it too, as nobody can tell what the next line would
+ * goes on, unless the command has failed SCORER_TRIES samples and never scored one: then it is the wrong command, and
+ * the run ends. Whatever a process writes beside its reply ends it too, as nobody can tell what the next line would
  * answer.
  *
  * One thread owns a scorer. Nothing here waits but scorer_pump and scorer_finish. Memory is bounded: what was
@@ -25,14 +26,16 @@
 #include "base/str.h"
 #include "grpo/reward.h"
 
-enum { SCORER_MOST = 64 }; /* processes */
+enum { SCORER_MOST = 64 /* processes */, SCORER_TRIES = 8 };
 
 typedef struct ScorerSpec {
     const char *const *argv; /* ends with NULL; keeps until closed */
     bool shell;              /* argv[0] is a line for /bin/sh -c */
     int processes;
     double seconds;       /* from a line sent to its reply; 0: 30 */
-    double start_seconds; /* more for the first reply of a process, which also starts up; 0: 60 */
+    /* At most so many more for the first reply of a process, which also starts up; 0: 60. Less once it is known how
+     * long starting takes, and none where a first process had all of it and did not reply. */
+    double start_seconds;
     int64_t reply_bytes;  /* the longest reply; 0: 64 KiB */
     int err_fd;           /* where standard error of the processes goes; -1: where ours goes */
 } ScorerSpec;
@@ -72,7 +75,7 @@ int64_t scorer_pending(const Scorer *s);
 void scorer_pump(Scorer *s,
                  int milliseconds); /* moves what can be moved, waiting at most so long for something to do */
 
-/* Until nothing is pending. keep_going (may be NULL) is asked five times a second; once it says no, what is pending
+/* Until nothing is pending; refused once SCORER_TRIES samples were tried in vain. keep_going (may be NULL) is asked five times a second; once it says no, what is pending
  * is dropped, its processes are ended, and the call is refused. */
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e);
 

@@ -252,7 +252,7 @@ static bool check_spec(RemoteSpec *s, Err *e) {
         return fail(e, ERR_USAGE, "the address of the evaluator's server is missing");
     if (s->url && !http_check_url(s->url, e)) return false;
     if (!s->model || !*s->model)
-        return fail(e, ERR_USAGE, "the name of the model that the server shall use is missing");
+        return fail(e, ERR_USAGE, "the model that the server is asked for has no name; give --evaluator-name");
     if (!s->concurrency) s->concurrency = 8;
     if (!s->seconds) s->seconds = 60;
     if (!s->attempts) s->attempts = 4;

@@ -34,6 +34,7 @@ typedef struct Rollout {
     int64_t context, answer; /* tokens of a completion at most, and of its answer */
     Completion *c;
     int64_t number; /* of the rollout, from 0; -1: none was made yet */
+    bool said_cut;  /* that prompts are too long */
 } Rollout;
 
 void rollout_init(Rollout *r, int64_t completions, int64_t context, int64_t answer);

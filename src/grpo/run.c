@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/stop.h"
@@ -382,8 +383,8 @@ static bool save(void *user, const char *folder, Err *e) {
     const GrpoRun *g = user;
     char path[1200];
     snprintf(path, sizeof path, "%s/grpo_state.json", folder);
-    json_t *j = json_pack("{s:o, s:o, s:f}", "before", score_json(&g->before), "reward_first",
-                          isnan(g->reward_first) ? json_null() : json_real(g->reward_first), "apart_most",
+    json_t *j = json_pack("{s:o, s:o, s:o, s:f}", "before", score_json(&g->before), "reward_first",
+                          json_number(g->reward_first), "reward_last", json_number(g->reward_last), "apart_most",
                           g->apart_most);
     if (g->o.batches.updates > 1 && g->rollout.number >= 0)
         json_object_set_new(j, "rollout", rollout_json(&g->rollout));
@@ -399,12 +400,13 @@ static bool restore(void *user, Run *r, const char *folder, Err *e) {
     snprintf(path, sizeof path, "%s/grpo_state.json", folder);
     if (!jsonfile_read(&j, path, 0, e)) return false;
     const json_t *before = json_object_get(j, "before"), *first = json_object_get(j, "reward_first"),
-                 *rollout = json_object_get(j, "rollout");
+                 *last = json_object_get(j, "reward_last"), *rollout = json_object_get(j, "rollout");
     if (json_is_object(before))
         g->before = (ScoreMean){json_number_value(json_object_get(before, "mean")),
                                 json_number_value(json_object_get(before, "error")),
                                 json_integer_value(json_object_get(before, "n"))};
     if (json_is_number(first)) g->reward_first = json_number_value(first);
+    if (json_is_number(last)) g->reward_last = json_number_value(last);
     g->apart_most = json_number_value(json_object_get(j, "apart_most"));
     g->measured = true;
     bool ok = !rollout || r->step % g->o.batches.updates == 0 || rollout_from_json(&g->rollout, rollout, e) ||

@@ -64,6 +64,7 @@ typedef struct History {
 
 /* Reads and checks every line. A log that was edited is refused with its line, one that is cut short by name. */
 bool history_read(History *h, const char *folder, Err *e);
+json_t *history_read_job(const char *folder); /* of its first line alone; gives, NULL: there is none to be read */
 bool history_has_ended(const char *folder); /* there is a log of a run that came to its end */
 void history_free(History *h); /* all zero is fine */
 /* Refuses, naming the first that differs with both values, a job other than the one that was logged. */

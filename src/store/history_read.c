@@ -127,6 +127,26 @@ bool history_read(History *h, const char *folder, Err *e) {
     return ok;
 }
 
+json_t *history_read_job(const char *folder) {
+    enum { LINE_BYTES = 1 << 16 };
+    char path[1100], *line = mem_alloc(LINE_BYTES);
+    int fd;
+    int64_t got = 0;
+    Err unreadable = {0};
+    json_t *job = NULL;
+    snprintf(path, sizeof path, "%s/steps.jsonl", folder);
+    if (file_open_read(path, &fd, &unreadable)) {
+        bool ok = file_read_some(fd, line, &got, LINE_BYTES, path, &unreadable);
+        const char *end = ok ? memchr(line, '\n', (size_t)got) : NULL;
+        json_t *first = end ? json_loadb(line, (size_t)(end - line), 0, NULL) : NULL;
+        job = json_incref(json_object_get(first, "job"));
+        json_decref(first);
+        file_close(fd);
+    }
+    mem_free(line);
+    return job;
+}
+
 bool history_has_ended(const char *folder) {
     History h;
     Err unreadable = {0};

@@ -100,12 +100,16 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static bool is_seen(const ForgetSet *f, const HistoryStep *by) {
+    bool hit = false;
+    for (int64_t i = 0; i < by->n; i++) hit |= f->removed[by->sample[i]];
+    return hit;
+}
+
 static void find_steps(ForgetSet *f, const History *h) {
     int64_t capacity = 0;
     for (int64_t s = 0; s < h->n_steps; s++) {
-        bool hit = false;
-        for (int64_t i = 0; i < h->step[s].n; i++) hit |= f->removed[h->step[s].sample[i]];
-        if (!hit) continue;
+        if (!is_seen(f, &h->step[s])) continue;
         f->step = mem_grow(f->step, &capacity, f->n_steps + 1, sizeof *f->step);
         f->step[f->n_steps++] = s;
     }
@@ -127,6 +131,23 @@ bool forget_open(ForgetSet *f, const char *text, int64_t rows, const History *h,
     return f->n_steps > 0 ||
            fail(e, ERR_FAIL,
                 "--forget %s: no update of the run saw any of these samples; there is nothing to take out", text);
+}
+
+void forget_leave_out(ForgetSet *f, const ForgetSet *earlier, const History *h, bool whole_steps) {
+    int64_t samples = 0, steps = 0, gone = 0;
+    for (int64_t i = 0; i < f->n; i++) {
+        int64_t sample = f->sample[i];
+        f->removed[sample] = !earlier->removed[sample];
+        if (f->removed[sample]) f->sample[samples++] = sample;
+    }
+    f->n = samples;
+    for (int64_t i = 0; i < f->n_steps; i++) {
+        int64_t s = f->step[i];
+        while (gone < earlier->n_steps && earlier->step[gone] < s) gone++;
+        bool taken = whole_steps && gone < earlier->n_steps && earlier->step[gone] == s;
+        if (!taken && is_seen(f, &h->step[s])) f->step[steps++] = s;
+    }
+    f->n_steps = steps;
 }
 
 void forget_free(ForgetSet *f) {

@@ -19,6 +19,9 @@ enum { TOFU_SAMPLES = 4000 };
  * the first. A number that the data does not have is refused, a set that no update saw as well. h NULL: there is no
  * log, and no step is looked for. Gives: forget_free. */
 bool forget_open(ForgetSet *f, const char *text, int64_t rows, const History *h, Err *e);
+/* Of several requests a sample is taken out once: f loses those that an earlier one names, and with whole_steps the
+ * updates that one takes out whole. What is left may see no update. */
+void forget_leave_out(ForgetSet *f, const ForgetSet *earlier, const History *h, bool whole_steps);
 void forget_free(ForgetSet *f);
 
 #endif

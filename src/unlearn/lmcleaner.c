@@ -85,6 +85,7 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     double began = sensors_seconds();
     WalkSeconds before = w->spent ? *w->spent : (WalkSeconds){0};
     r->gamma = NAN;
+    if (!r->set.n_steps) return true; /* earlier requests have taken out all of it */
     int64_t last = r->set.step[r->set.n_steps - 1];
     bool measures = o->gamma_iterations > 0;
     if (measures && !measure_contraction(w, o, r, r->set.step[0], v, e)) return false;
@@ -130,10 +131,9 @@ static void add_seconds(Str *out, const WalkSeconds *s) { /* as a JSON object */
              s->check, s->replay, s->transfer, s->vectors);
 }
 
-void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau) {
+static void add_record(Str *out, const CleanRequest *r, const CleanOptions *o, int64_t tau) {
     const PropagateReport *p = &r->report;
-    int64_t from = out->len;
-    str_addf(out, "{\"samples\":%" PRId64 ",\"steps_touched\":%" PRId64 ",\"tz\":[", r->set.n, p->steps_touched);
+    str_addf(out, ",\"samples\":%" PRId64 ",\"steps_touched\":%" PRId64 ",\"tz\":[", r->set.n, p->steps_touched);
     for (int64_t i = 0; i < r->set.n_steps; i++) str_addf(out, i ? ",%" PRId64 : "%" PRId64, r->set.step[i]);
     str_addf(out, "],\"tau\":%" PRId64 ",\"K\":%" PRId64 ",\"K_used\":%" PRId64 ",\"hvp_calls\":%" PRId64, tau,
              r->window, p->window_used, p->hvp_calls);
@@ -161,7 +161,16 @@ void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOpti
     add_number(out, "wall_time_ms", 1000 * r->seconds);
     str_add(out, ",\"seconds_by_part\":");
     add_seconds(out, &r->spent);
-    chain_close(chain, out, from);
+}
+
+void clean_records(Str *out, const CleanRequest *request, int n, const CleanOptions *o, const History *h) {
+    Chain chain = {0};
+    for (int i = 0; i < n; i++) {
+        int64_t from = out->len;
+        str_addf(out, "{\"request\":%d,\"requests\":%d,\"log\":\"%s\"", i + 1, n, h->chain.link);
+        add_record(out, &request[i], o, h->n_steps);
+        chain_close(&chain, out, from);
+    }
 }
 
 void clean_requeue(Str *out, const CleanRequest *request, int n, const History *h, int64_t rows) {

@@ -41,14 +41,14 @@ bool clean_carries_apart(const CleanOptions *o, int requests);
 int clean_vectors(const CleanOptions *o, double momentum, int requests);
 bool clean_looks_at_theta(const CleanOptions *o, double momentum);
 
-/* Adds the request's correction to sum, and measures what a certificate is made of. v: as long as sum; NULL: sum is 0
- * and takes the correction itself. */
+/* Adds the request's correction to sum, and measures what a certificate is made of. A request without updates adds
+ * nothing. v: as long as sum; NULL: sum is 0 and takes the correction itself. */
 bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e);
 /* Adds the request's noise to the correction and says whether it is certified. scratch: NULL where there is none. */
 void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch);
 
-/* The record of a request: a line under the chain. tau: updates of the run. */
-void clean_record(Str *out, Chain *chain, const CleanRequest *r, const CleanOptions *o, int64_t tau);
+/* The records of the requests of one command about that run: a line each, under a chain (audit.h reads them). */
+void clean_records(Str *out, const CleanRequest *request, int n, const CleanOptions *o, const History *h);
 /* Samples of removed updates that were not to be forgotten, as a JSON list: to be learned again (PROPAGATE_STEPS). */
 void clean_requeue(Str *out, const CleanRequest *request, int n, const History *h, int64_t rows);
 

@@ -10,6 +10,9 @@
 #define TRAIN "train --model ../model --data ../rows.jsonl --seq 16 --threads 1 --steps 2 --out new --dry-run "
 #define PLAN "plan --model ../model --seq 16 --budget 1GiB "
 #define POLICY "plan --task grpo --model ../model --prompt-tokens 8 --max-tokens 8 --group 2 --budget 1GiB "
+#define GRPO                                                                                              \
+    "grpo --model ../model --parser test --prompt-tokens 8 --max-tokens 8 --group 2 --steps 1 --threads 1 " \
+    "--out new --dry-run "
 #define EVAL "eval --model ../model --data ../rows.jsonl --seq 16 "
 #define ANSWER "generate --model ../model --prompts ../ids.jsonl --max-tokens 1 "
 
@@ -76,6 +79,13 @@ static const struct {
     {PLAN "--expected-completion 4", NULL},
     {PLAN "--reference none", NULL},
     {PLAN "--share-prompts off", NULL},
+    {GRPO "--reward-command cat", NULL},
+    {GRPO "--reward-processes 3", NULL},
+    {GRPO "--reward exact --reward-seconds 3", NULL},
+    {GRPO "--evaluator-name judge", NULL},
+    {GRPO "--evaluator-api ollama", NULL},
+    {GRPO "--evaluator-tokens 4", NULL},
+    {GRPO "--evaluator-temperature 1", NULL},
     {PLAN "--prompt-tokens 4", NULL},
     {PLAN "--slots 4", NULL},
     {PLAN "--context 40", NULL},

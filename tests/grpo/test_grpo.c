@@ -122,6 +122,30 @@ TEST(a_run_that_is_gone_on_with_ends_where_the_whole_one_does) {
     }
 }
 
+TEST(prompts_that_lose_their_beginning_are_told_once) {
+    Ran r = snug_run("grpo " TINY "--out %s/cut --steps 2 --prompt-tokens 3 --eval-samples 0", test_tmp());
+    const char *said = strstr(str_text(&r.err), "4 of 4 prompts are longer than --prompt-tokens 3");
+    EXPECT(r.code == 0 && said && !strstr(strstr(said, "lose"), "prompts are longer"));
+    ran_free(&r);
+}
+
+/* The last update trains on a rollout that was answered before the checkpoint. */
+TEST(a_run_that_goes_on_in_its_last_rollout_says_the_same_rewards) {
+    static const char how[] = "--schedule constant --num-iterations 2 --beta 0";
+    static const char *const keys[] = {"reward_first", "reward_last", "eval_after"};
+    char flags[200];
+    snprintf(flags, sizeof flags, "--steps 4 %s", how);
+    json_t *whole = run("last_whole", flags);
+    snprintf(flags, sizeof flags, "--steps 3 %s", how);
+    json_decref(run("last_part", flags));
+    snprintf(flags, sizeof flags, "--steps 4 --resume %s", how);
+    json_t *part = run("last_part", flags);
+    for (int i = 0; i < COUNT_OF(keys); i++)
+        if (!EXPECT(json_is_number(json_object_get(part, keys[i])) && number(whole, keys[i]) == number(part, keys[i])))
+            test_note("    %s", keys[i]);
+    json_decref(whole), json_decref(part);
+}
+
 TEST(an_evaluator_on_the_ring_answers_what_the_policy_wrote) {
     json_t *j = run("judged", "--steps 2 --evaluator models/tally --evaluator-tokens 12 --reward length");
     EXPECT(number(j, "reward_first") >= 0 && number(j, "planned_bytes") == number(j, "measured_bytes"));

@@ -315,6 +315,62 @@ TEST(a_process_that_cannot_be_started_again_costs_its_sample) {
     expect_no_children();
 }
 
+/* The limit that its reason speaks of; -1: it is no sample that came late. */
+static double limit_of(const Score *s) {
+    static const char says[] = "no reply in ";
+    return strncmp(s->why, says, sizeof says - 1) ? -1 : strtod(s->why + sizeof says - 1, NULL);
+}
+
+static bool score_three(Seen *seen, const char *const *said, double start_seconds) {
+    Scorer *s;
+    Err e = {0};
+    const char *argv[] = {"sh", write_script(script), NULL};
+    ScorerSpec spec = {.argv = argv, .processes = 1, .seconds = 0.2, .start_seconds = start_seconds, .err_fd = -1};
+    memset(seen, 0, sizeof *seen);
+    if (!scorer_open(&s, &spec, see, seen, &e)) return EXPECT(false);
+    for (int i = 0; i < 3; i++) submit(s, i, said[i]);
+    EXPECT_OK(scorer_finish(s, NULL, NULL, &e));
+    scorer_close(s);
+    expect_no_children();
+    return true;
+}
+
+/* The time to start up is given in full until one start was seen, quick or in vain. */
+TEST(a_command_that_hangs_does_not_cost_its_start_again_and_again) {
+    static const char *const never[] = {"hang", "hang", "hang"}, *const sometimes[] = {"fine", "hang", "hang"};
+    Seen seen;
+    log_quiet(true);
+    if (score_three(&seen, never, 1)) {
+        EXPECT(limit_of(&seen.score[0]) == 1.2);
+        EXPECT(limit_of(&seen.score[1]) == 0.2 && limit_of(&seen.score[2]) == 0.2);
+    }
+    if (score_three(&seen, sometimes, 1000)) {
+        EXPECT(seen.score[0].end == SCORE_GIVEN && limit_of(&seen.score[1]) == 0.2);
+        EXPECT(limit_of(&seen.score[2]) > 0.2 && limit_of(&seen.score[2]) < 1000); /* started again, and quickly */
+    }
+    log_quiet(false);
+}
+
+TEST(a_command_that_never_scores_a_sample_ends_the_run) {
+    Scorer *s;
+    Seen seen;
+    Err e = {0};
+    const char *argv[] = {"sh", write_script(script), NULL};
+    log_quiet(true);
+    for (int good = 0; good < 2; good++) {
+        e = (Err){0};
+        if (!open_scorer(&s, &seen, argv, 2, 20)) return;
+        if (good) submit(s, 50, "null"); /* a reply that says nothing is a reply */
+        for (int i = 0; i < 40; i++) submit(s, i, "die");
+        bool ok = scorer_finish(s, NULL, NULL, &e);
+        EXPECT(ok == good && (ok || (strstr(e.text, "has not scored one") && strstr(e.text, "exit code 3"))));
+        EXPECT(scorer_pending(s) == 0 && (ok ? seen.n == 41 : seen.n >= SCORER_TRIES && seen.n < 40));
+        scorer_close(s);
+        expect_no_children();
+    }
+    log_quiet(false);
+}
+
 TEST(a_reward_command_that_is_not_there_is_refused_at_once) {
     Scorer *s;
     Err e = {0};

@@ -358,6 +358,10 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
                  at, at, at, i, ways[i]);
         expect_run(0, "\"above_plan_bytes\":0", line);
     }
+    snprintf(line, sizeof line,
+             "train --device cpu --model models/tally --data %s/rows.jsonl --out %s/no --mode lora --lora-also all", at,
+             at);
+    expect_run(2, "--lora-also", line);
     snprintf(line, sizeof line, "eval --device cpu --model %s/r0/model --data %s/rows.jsonl --seq 64 --json", at, at);
     expect_run(0, "perplexity", line);
     snprintf(line, sizeof line,

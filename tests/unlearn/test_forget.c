@@ -77,3 +77,25 @@ TEST(forget_sets_are_lists_or_lines_of_numbers) {
     EXPECT(!forget_open(&f, test_path("nothing"), 10, &h, &e) && strstr(e.text, "forget01"));
     forget_free(&f);
 }
+
+/* Sample 3 was seen by updates 2 and 3, sample 4 by 3 and 4. */
+TEST(a_later_request_loses_what_an_earlier_one_takes_out) {
+    ForgetSet first, later;
+    History h;
+    Err e = {0};
+    fill(&h, steps, samples, 10);
+    for (int whole = 0; whole < 2; whole++) {
+        EXPECT(file_write_all(test_path("first"), "[3]", 3, NULL));
+        EXPECT(file_write_all(test_path("later"), "[3, 4]", 6, NULL));
+        EXPECT_OK(forget_open(&first, test_path("first"), 10, &h, &e));
+        EXPECT_OK(forget_open(&later, test_path("later"), 10, &h, &e));
+        EXPECT(later.n == 2 && later.n_steps == 3);
+        forget_leave_out(&later, &first, &h, whole);
+        EXPECT(later.n == 1 && later.sample[0] == 4 && !later.removed[3] && later.removed[4]);
+        EXPECT(whole ? later.n_steps == 1 && later.step[0] == 4 : later.n_steps == 2 && later.step[0] == 3);
+        forget_leave_out(&first, &first, &h, whole);
+        EXPECT(!first.n && !first.n_steps);
+        forget_free(&first);
+        forget_free(&later);
+    }
+}

@@ -1,9 +1,9 @@
 /* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals.
  */
 #include "base/file.h"
-#include "store/chain.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/world.h"
 
 #define SGD "--optimizer sgd --clip 0 --weight-decay 0 --schedule constant --lr 0.1 "
 
@@ -72,21 +72,43 @@ TEST_SLOW(a_removal_is_nearer_to_retraining_than_none_and_than_a_random_one) {
     }
 }
 
-/* Every line of the record follows from the one before it. */
-static void expect_chain(const char *path, int lines) {
-    Str text = {0};
-    Chain chain = {0};
+static void expect_audit(const char *path, int code, const char *says) {
+    Ran r = snug_run("unlearn-eval --check-audit %s --json", path);
+    if (!EXPECT(r.code == code && strstr(code ? str_text(&r.err) : str_text(&r.out), says)))
+        test_note("    %s: %d\n%s%s", says, r.code, str_text(&r.out), str_text(&r.err));
+    ran_free(&r);
+}
+
+/* A record that is changed in one byte, taken out, moved or cut off is named. */
+static void expect_chain_of_two(const char *path) {
+    Str text = {0}, other = {0};
+    const char *changed = test_path("changed.jsonl");
     Err e = {0};
-    int n = 0;
     EXPECT_OK(file_read(path, &text, 0, &e));
-    for (char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1, n++)
-        EXPECT_OK(chain_check(&chain, at, end - at, &e));
-    EXPECT(n == lines);
-    char *changed = strstr(str_text(&text), "\"K\":");
-    if (changed) changed[4] ^= 1;
-    chain = (Chain){0};
-    EXPECT(changed && !chain_check(&chain, text.data, strchr(text.data, '\n') - text.data, &e));
+    char *second = strchr(str_text(&text), '\n');
+    if (!EXPECT(second)) return;
+    int64_t first = ++second - text.data;
+    expect_audit(path, 0, "\"records\":2");
+    for (int64_t at = 0; at < text.len; at += 97) {
+        text.data[at] ^= 1;
+        EXPECT_OK(file_write_all(changed, text.data, text.len, &e));
+        expect_audit(changed, 1, at < first ? "changed.jsonl:1: " : "changed.jsonl:2: ");
+        text.data[at] ^= 1;
+    }
+    EXPECT_OK(file_write_all(changed, text.data, first, &e));
+    expect_audit(changed, 1, "cut short: it holds 1 of 2 records");
+    EXPECT_OK(file_write_all(changed, text.data, text.len - 1, &e));
+    expect_audit(changed, 1, "changed.jsonl:2: has no end");
+    EXPECT_OK(file_write_all(changed, second, text.len - first, &e));
+    expect_audit(changed, 1, "changed.jsonl:1: ");
+    str_add(&other, second);
+    str_add_bytes(&other, text.data, first);
+    EXPECT_OK(file_write_all(changed, other.data, other.len, &e));
+    expect_audit(changed, 1, "changed.jsonl:1: ");
+    EXPECT_OK(file_write_all(changed, "", 0, &e));
+    expect_audit(changed, 1, "cut short");
     str_free(&text);
+    str_free(&other);
 }
 
 TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
@@ -108,7 +130,29 @@ TEST(requests_are_recorded_under_a_chain_and_their_noise_composes) {
     EXPECT(number(j, "noise_norm") > 10);
     json_decref(j);
     snprintf(audit, sizeof audit, "%s/model/audit.jsonl", test_path("u"));
-    expect_chain(audit, 2);
+    expect_chain_of_two(audit);
+}
+
+/* A sample that two requests name, and an update that two requests want out as a whole, are taken out once. */
+TEST(what_two_requests_name_is_taken_out_once) {
+    static const char *const ways[] = {"--remove samples", "--remove steps"};
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD)) return;
+    forget("5\n9\n");
+    EXPECT(file_write_all(test_path("second"), "[9, 5]", 6, NULL));
+    for (int i = 0; i < 2; i++) {
+        char flags[800];
+        json_t *once = unlearn(ways[i]);
+        snprintf(flags, sizeof flags, "%s --forget %s", ways[i], test_path("second"));
+        json_t *twice = unlearn(flags);
+        if (once && twice) {
+            EXPECT(number(twice, "requests") == 2);
+            EXPECT(number(twice, "steps_touched") == number(once, "steps_touched"));
+            EXPECT(number(twice, "correction_norm") == number(once, "correction_norm"));
+        }
+        json_decref(once);
+        json_decref(twice);
+    }
 }
 
 /* Parts do not overlap, so that they are at most the whole. */
@@ -184,4 +228,37 @@ TEST(a_removal_that_cannot_be_is_refused_and_writes_nothing) {
     snprintf(copy, sizeof copy, "%s/step-log/state-6/model.safetensors", test_path("o"));
     EXPECT(file_copy(copy, weights, NULL)); /* the result of another moment */
     expect_refused("", 1, "does not belong to");
+}
+
+static void expect_from_afar(const char *run, const char *flags, int code, const char *says) {
+    char command[300];
+    Str err = {0};
+    snprintf(command, sizeof command, "unlearn --run %s --forget ../forget.txt --out u --overwrite --threads 1 %s", run,
+             flags);
+    int got = world_run("away", world_binary(), NULL, command);
+    world_said(NULL, &err, "away");
+    if (!EXPECT(got == code && strstr(str_text(&err), says)))
+        test_note("    %s: exit %d\n%s", command, got, str_text(&err));
+    str_free(&err);
+}
+
+/* Its data is named relative to the folder it was trained in; a file of that name elsewhere is another one. */
+TEST(a_run_is_found_with_its_data_from_another_folder) {
+    static const char npo[] = "--method npo --epochs 1";
+    Err e = {0};
+    if (!world_make(world_binary())) return;
+    EXPECT_OK(file_make_dirs(world_path("w/runs"), &e) && file_make_dirs(world_path("away"), &e) &&
+              file_copy(world_path("rows.jsonl"), world_path("w/own.jsonl"), &e) &&
+              file_write_all(world_path("away/own.jsonl"), "{\"ids\":[1,2,3]}\n", 16, &e) &&
+              file_write_all(world_path("forget.txt"), "1\n", 2, &e));
+    if (!world_must("w",
+                    "train --model ../model --data own.jsonl --seq 16 --steps 2 --optimizer sgd --clip 0 --threads 1 "
+                    "--step-log --out runs/a"))
+        return;
+    expect_from_afar("../w/runs/a", "--window 1", 0, "a correction of norm");
+    expect_from_afar("../w/runs/a/", npo, 0, "npo: 1 updates");
+    EXPECT(world_copy_tree(world_path("w/runs/a"), world_path("moved")));
+    expect_from_afar("../moved", npo, 1, "was trained on other rows than own.jsonl has now");
+    EXPECT_OK(file_remove_tree(world_path("away/own.jsonl"), &e));
+    expect_from_afar("../moved", npo, 1, "write where it is now into ../moved/config.yaml");
 }
