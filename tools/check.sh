@@ -76,7 +76,7 @@ start_binary() { # a job goes to a GPU where there is one: only the tests of it 
 for name in $heavy; do
     for binary in "$@"; do [ "${binary##*/}" != "$name" ] || start_binary "$binary"; done
 done
-for script in tests/*.sh; do start "${script##*/}" timeout -k 10 1200 bash "$script"; done
+for script in tests/*.sh; do start "${script##*/}" timeout -k 10 1800 bash "$script"; done
 start rooms tools/rooms.sh
 for binary in "$@"; do is_heavy "$binary" || start_binary "$binary"; done
 finish

@@ -114,19 +114,34 @@ static void *accept_all(void *context) {
     return NULL;
 }
 
-bool server_start(Server *s, int port, ServerFn *fn, void *user) {
+/* On loopback; the port is told where 0 was given. */
+static int bind_to(int *port) {
     struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)*port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || getsockname(fd, (struct sockaddr *)&at, &size)) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+int server_hold(int *port) {
+    *port = 0;
+    return bind_to(port);
+}
+
+bool server_start(Server *s, int port, ServerFn *fn, void *user) {
     memset(s, 0, sizeof *s);
     s->fn = fn;
     s->user = user;
-    s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(s->fd, (struct sockaddr *)&at, sizeof at) || listen(s->fd, SERVER_CONNECTIONS)) return false;
-    getsockname(s->fd, (struct sockaddr *)&at, &size);
-    s->port = ntohs(at.sin_port);
-    return pthread_create(&s->accepting, NULL, accept_all, s) == 0;
+    s->port = port;
+    s->fd = bind_to(&s->port);
+    return s->fd >= 0 && listen(s->fd, SERVER_CONNECTIONS) == 0 &&
+           pthread_create(&s->accepting, NULL, accept_all, s) == 0;
 }
 
 void server_stop(Server *s) {

@@ -37,5 +37,7 @@ typedef struct Server {
 
 bool server_start(Server *s, int port, ServerFn *fn, void *user); /* 0: any port */
 void server_stop(Server *s);
+/* A socket that has a port and does not listen: while it is open nobody but a server_start gets that port. */
+int server_hold(int *port);
 
 #endif

@@ -111,11 +111,11 @@ typedef struct Fixture {
     RemoteSpec spec;
 } Fixture;
 
-static bool begin(Fixture *f, RemoteApi api) {
+static bool begin_at(Fixture *f, RemoteApi api, int port) { /* 0: any */
     memset(f, 0, sizeof *f);
     pthread_mutex_init(&f->world.lock, NULL);
     if (!http_is_there()) return test_skip("there is no libcurl"), false;
-    if (!EXPECT(server_start(&f->server, 0, serve, &f->world))) return false;
+    if (!EXPECT(server_start(&f->server, port, serve, &f->world))) return false;
     snprintf(f->url, sizeof f->url, "http://127.0.0.1:%d", f->server.port);
     f->spec = (RemoteSpec){.api = api,
                            .url = f->url,
@@ -128,6 +128,8 @@ static bool begin(Fixture *f, RemoteApi api) {
     log_quiet(true);
     return true;
 }
+
+static bool begin(Fixture *f, RemoteApi api) { return begin_at(f, api, 0); }
 
 static void end(Fixture *f) {
     log_quiet(false);
@@ -273,25 +275,24 @@ TEST(a_server_that_goes_away_pauses_the_run) {
     Fixture f;
     Remote *r;
     Err e = {0};
-    if (!begin(&f, REMOTE_OLLAMA)) return;
+    int port, held = server_hold(&port);
+    if (!EXPECT(held >= 0) || !begin_at(&f, REMOTE_OLLAMA, port)) return;
     EXPECT_OK(remote_open(&r, &f.spec, see, &f.seen, &e));
     for (int i = 0; i < 60; i++) submit(r, i, "fine");
     while (remote_pending(r) > 40) EXPECT_OK(remote_pump(r, 50, &e));
-    int port = f.server.port;
     server_stop(&f.server);
     EXPECT(pauses(r));
     int64_t left = remote_pending(r);
     for (int i = 0; i < 5; i++) EXPECT_OK(remote_pump(r, 50, &e));
     EXPECT(remote_pending(r) == left && left > 0); /* nothing is given up */
-    bool again = false;
-    for (int i = 0; i < LONG * 50 && !again; i++)
-        again = server_start(&f.server, port, serve, &f.world) || (usleep(20000), false);
+    bool again = server_start(&f.server, port, serve, &f.world);
     if (EXPECT(again)) EXPECT_OK(remote_finish(r, NULL, NULL, &e));
     for (int i = 0; i < 60; i++) EXPECT(f.seen.times[i] == 1 && !f.seen.lost[i]);
     RemoteFacts facts = remote_facts(r);
     EXPECT(facts.pauses == 1 && facts.lost == 0 && facts.paused_seconds > 0 && !remote_paused(r));
     remote_close(r);
     end(&f);
+    close(held);
 }
 
 TEST(a_server_that_is_not_well_pauses_the_run_too) {
