@@ -115,7 +115,11 @@ static void say_who_waits() {
         const Thread *t = &threads[i];
         ended += t->ended;
         if (t->ended) continue;
-        if (!first) first = t;
+        if (!first || (first->barrier >= 0 && t->barrier < 0)) first = t;
+    }
+    for (int i = 0; i < n_threads; i++) {
+        const Thread *t = &threads[i];
+        if (t->ended) continue;
         bool same = t->at.line == first->at.line && !strcmp(t->at.file, first->at.file);
         there += same;
         if (!same && !other) other = t;

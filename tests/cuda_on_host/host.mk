@@ -3,7 +3,7 @@
 # compiler and no toolkit. cublas.c and cudnn*.c, which speak to libraries, are replaced by libraries.c.
 HOST     := $(B)/cuda-host
 CXX_IS   := $(if $(filter default,$(origin CXX)),$(subst clang,clang++,$(subst gcc,g++,$(CC:cc=c++))),$(CXX))
-HOST_CU  := $(sort $(wildcard src/backend/cuda/*.cu))
+HOST_CU  := $(sort $(wildcard src/backend/cuda/*.cu tests/cuda_on_host/*.cu))
 HOST_C   := $(filter-out %/cublas.c %/cudnn.c %/cudnn_graph.c,$(sort $(wildcard src/backend/cuda/*.c))) \
             src/backend/backend.c $(sort $(wildcard tests/cuda/*.c tests/cuda_on_host/*.c))
 HOST_CXX := $(sort $(wildcard tests/cuda_on_host/*.cpp))

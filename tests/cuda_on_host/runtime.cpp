@@ -232,7 +232,6 @@ cudaError_t host_launch(const HostGrid &g, const void *kernel, cudaStream_t s, s
     queue(s, [=] {
         if (host_run(g, run)) return;
         snprintf(launch_error, sizeof launch_error, "%s", host_error());
-        fprintf(stderr, "  %s\n", launch_error);
         keep(cudaErrorLaunchFailure);
     });
     return cudaSuccess;
