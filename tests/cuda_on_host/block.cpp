@@ -120,7 +120,7 @@ static void say_who_waits() {
     for (int i = 0; i < n_threads; i++) {
         const Thread *t = &threads[i];
         if (t->ended) continue;
-        bool same = t->at.line == first->at.line && !strcmp(t->at.file, first->at.file);
+        bool same = t->at.line == first->at.line && t->at.file == first->at.file;
         there += same;
         if (!same && !other) other = t;
     }
@@ -224,7 +224,7 @@ static bool sync(int number, int count, bool yes, HostPlace at) {
     Barrier &b = barriers[number];
     warps[t->warp].ready &= ~(1u << t->lane);
     t->barrier = number, t->at = at;
-    if (b.there && (b.at.line != at.line || strcmp(b.at.file, at.file)))
+    if (b.there && (b.at.line != at.line || b.at.file != at.file))
         host_fail("the barrier at %s:%d is reached by thread %d while others wait at %s:%d", short_name(at.file), at.line,
                   t->number, short_name(b.at.file), b.at.line);
     b.at = at, b.any |= yes;
