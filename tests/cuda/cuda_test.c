@@ -158,9 +158,12 @@ void cuda_test_set_i32(CudaTest *t, Tid id, const int32_t *values) {
 
 void cuda_test_normal(CudaTest *t, Tid id, uint64_t key, double std) {
     int64_t n = prog_elements(&t->p, id);
+    if (is_left_out(t)) { /* nobody compares them: a small number in every format */
+        memset(t->initial[id], 0x3c, (size_t)prog_bytes(&t->p, id));
+        return;
+    }
     double *x = mem_alloc(n * (int64_t)sizeof *x);
-    bool quick = is_left_out(t); /* what nobody compares need not be drawn well */
-    for (int64_t i = 0; i < n; i++) x[i] = std * (quick ? (double)(i * 37 % 201 - 100) / 60 : rng_normal(key, (uint64_t)i));
+    for (int64_t i = 0; i < n; i++) x[i] = std * rng_normal(key, (uint64_t)i);
     cuda_test_set(t, id, x);
     mem_free(x);
 }
