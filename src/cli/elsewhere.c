@@ -26,17 +26,14 @@
 /* Of rows with the same name the first that fits value and command counts. */
 const Elsewhere elsewhere[] = {
     /* optimizers by Hugging Face's names; options.def has those that are AdamW and nothing else */
-    MEANS("optimizer", "adamw-8bit", "moments=8bit"),
-    MEANS("optimizer", "adamw-bnb-8bit", "moments=8bit"),
-    MEANS("optimizer", "adamw-torch-8bit", "moments=8bit"),
+    MEANS("optimizer", "adamw-8bit|adamw-bnb-8bit|adamw-torch-8bit", "moments=8bit"),
     MEANS("optimizer", "paged-adamw-8bit", "moments=8bit"), /* paged: --offload auto, as the budget needs */
-    MEANS("optimizer", "paged-adamw", "moments=fp32"),
-    MEANS("optimizer", "paged-adamw-32bit", "moments=fp32"),
+    MEANS("optimizer", "paged-adamw|paged-adamw-32bit", "moments=fp32"),
     NOT("optimizer", "adamw-anyprecision", "it is --optimizer adamw --moments bf16 here"),
     NOT("optimizer", "adamw-torch-4bit", "moments have 8 bits at least: --moments 8bit"),
     NOT("optimizer", "adafactor", ADAMW_OR_SGD "what it saves, --moments 8bit and --offload moments save too"),
-    NOT("optimizer", "galore*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
-    NOT("optimizer", "apollo*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
+    NOT("optimizer", "galore*|apollo*",
+        ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
     NOT("optimizer", "lomo", "it is --optimizer sgd --update-in-backward on --accum 1 --clip 0 here"),
     NOT("optimizer", "adalomo", ADAMW_OR_SGD "updates inside backward: --update-in-backward on"),
     NOT("optimizer", "*lion*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
@@ -63,14 +60,10 @@ const Elsewhere elsewhere[] = {
     IDLE("do-sample", "true", NULL, .commands = ON_CHAT | ON_REASON), /* they sample unless --temperature 0 */
     MEANS("do-sample", "true", "temperature?=1"),
     MEANS("do-sample", "false", "temperature=0"),
-    IDLE("assistant-only-loss", "true", NULL),
-    NOT("assistant-only-loss", "false", NO_PROMPTS),
-    IDLE("completion-only-loss", "true", NULL),
-    NOT("completion-only-loss", "false", NO_PROMPTS),
-    IDLE("train-on-inputs", "false", NULL),
-    NOT("train-on-inputs", "true", NO_PROMPTS),
-    IDLE("train-on-prompt", "false", NULL),
-    NOT("train-on-prompt", "true", NO_PROMPTS),
+    IDLE("assistant-only-loss|completion-only-loss", "true", NULL),
+    NOT("assistant-only-loss|completion-only-loss", "false", NO_PROMPTS),
+    IDLE("train-on-inputs|train-on-prompt", "false", NULL),
+    NOT("train-on-inputs|train-on-prompt", "true", NO_PROMPTS),
     MEANS("mask-history", "true", "score=last"),
     MEANS("mask-history", "false", "score=all"),
     NOT("neftune-noise-alpha", "*", "noise on embeddings is not there"),
@@ -81,8 +74,7 @@ const Elsewhere elsewhere[] = {
 
     /* which job it is */
     IDLE("do-train", NULL, "the command itself says what is done", .commands = ON_TRAIN),
-    IDLE("stage", "sft", NULL, .commands = ON_SUPERVISED),
-    IDLE("stage", "pt", NULL, .commands = ON_SUPERVISED),
+    IDLE("stage", "sft|pt", NULL, .commands = ON_SUPERVISED),
     NOT("stage", "*", "the command says what is done: snug train, snug grpo, snug eval", .commands = ON_TRAIN),
     MEANS("finetuning-type", "lora", "mode=lora", .commands = ON_JOB),
     MEANS("finetuning-type", "full", "mode=full", .commands = ON_JOB),
@@ -92,16 +84,12 @@ const Elsewhere elsewhere[] = {
     NOT("model-args", "*", "name the folder with --model DIR, the precision with --precision", .commands = ON_SUITE),
 
     /* where data come from */
-    NOT("split", "*", NO_SPLIT),
+    NOT("split|dataset-split|dataset-config|dataset-config-name", "*", NO_SPLIT),
     IDLE("config-name", "*", "the command itself says what is done",
          .commands = ON_UNLEARN | ON_UNLEARN_EVAL | ON_TRAIN),
-    NOT("dataset-split", "*", NO_SPLIT),
     MEANS("dataset-name", "*", "data=*", .commands = ON_GRPO),
     NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
-    NOT("dataset-config", "*", NO_SPLIT),
-    NOT("dataset-config-name", "*", NO_SPLIT),
-    IDLE("dataset-num-proc", "*", "rows are encoded while they are read"),
-    IDLE("preprocessing-num-workers", "*", "rows are encoded while they are read"),
+    IDLE("dataset-num-proc|preprocessing-num-workers", "*", "rows are encoded while they are read"),
     IDLE("group-by-length", NULL, "the samples of an update share rows, so no padding is computed (--pack)"),
     IDLE("remove-unused-columns", NULL, NULL),
     IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED,
@@ -112,28 +100,19 @@ const Elsewhere elsewhere[] = {
     IDLE("use-fast", NULL, "there is one tokenizer, and it is fast"),
 
     /* what is said, and when */
-    MEANS("log-level", "debug", "quiet=false"),
-    MEANS("log-level", "info", "quiet=false"),
-    MEANS("log-level", "passive", "quiet=false"),
-    MEANS("log-level", "warning", "quiet=true"),
-    MEANS("log-level", "error", "quiet=true"),
-    MEANS("log-level", "critical", "quiet=true"),
+    MEANS("log-level", "debug|info|passive", "quiet=false"),
+    MEANS("log-level", "warning|error|critical", "quiet=true"),
     IDLE("debug", NULL, "the log has everything; --explain, --profile and `snug plan --listing` show more"),
     IDLE("verbose", NULL, "everything is said unless --quiet is given"),
     IDLE("warnings", NULL, "there are no libraries' warnings; those of snug are about this job and stay"),
-    IDLE("eval-strategy", "no", NULL),
-    NOT("eval-strategy", "*", "say how often with eval-steps"),
-    IDLE("evaluation-strategy", "no", NULL),
-    NOT("evaluation-strategy", "*", "say how often with eval-steps"),
+    IDLE("eval-strategy|evaluation-strategy", "no", NULL),
+    NOT("eval-strategy|evaluation-strategy", "*", "say how often with eval-steps"),
     NOT("save-strategy", "*", "say how often with save-steps or save-minutes; --no-save: never"),
     NOT("logging-strategy", "*", "say how often with log-steps"),
     IDLE("logging-first-step", NULL, "the first step is always logged"),
     NOT("report-to", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
     NOT("logging-dir", "*", "metrics and TensorBoard events are written to the out folder"),
-    NOT("log-dir", "*", LOGS_ARE),
-    NOT("log-file", "*", LOGS_ARE),
-    NOT("redirects", "*", LOGS_ARE),
-    NOT("tee", "*", LOGS_ARE),
+    NOT("log-dir|log-file|redirects|tee", "*", LOGS_ARE),
 
     /* nested files of gated sparse attention's origin: sections, then names that are not in options.def already */
     IDLE("model.use-flash-attention", NULL, "attention never holds the score matrix; on a GPU see --attention"),
@@ -148,9 +127,8 @@ const Elsewhere elsewhere[] = {
     MEANS("training.gradient-checkpointing", "true", "recompute?=block"),
     IDLE("training.gradient-checkpointing", "false", NULL),
     MEANS("training.bf16", "true", "precision=bf16,master=fp32"), /* autocast over fp32 weights */
-    IDLE("training.bf16", "false", NULL),
+    IDLE("training.bf16|training.fp16", "false", NULL),
     MEANS("training.fp16", "true", "precision=fp16,master=fp32"),
-    IDLE("training.fp16", "false", NULL),
     MEANS("training.mixed-precision", "bf16", "precision=bf16,master=fp32"),
     MEANS("training.mixed-precision", "fp16", "precision=fp16,master=fp32"),
     IDLE("training.use-indexer-warmup", "true", NULL),
@@ -160,8 +138,7 @@ const Elsewhere elsewhere[] = {
     MEANS("data.use-packing", "true", "pack=on"),
     MEANS("data.use-packing", "false", "pack=off"),
     IDLE("data.local-dataset-path", "*", "`snug prepare` turns it into the shards of data_dir"),
-    IDLE("data.dataset", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
-    IDLE("data.dataset-name", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
+    IDLE("data.dataset|data.dataset-name", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
     IDLE("logging.project", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
     IDLE("logging.use-wandb", NULL, "metrics.jsonl, train.log and TensorBoard events are always written"),
     MEANS("logging.log-interval", "*", "log-steps=*"),
@@ -170,8 +147,7 @@ const Elsewhere elsewhere[] = {
 
     /* memory */
     NOT("per-device-eval-batch-size", "*", "evaluation uses micro-batch"),
-    NOT("attn-implementation", "*", "attention never holds the score matrix; on a GPU see attention"),
-    NOT("flash-attn", "*", "attention never holds the score matrix; on a GPU see attention"),
+    NOT("attn-implementation|flash-attn", "*", "attention never holds the score matrix; on a GPU see attention"),
     IDLE("use-flash-attention-2", NULL, "attention never holds the score matrix; on a GPU see --attention"),
     IDLE("bnb-4bit-quant-type", "nf4", "--quantize nf4 is what load_in_4bit means here"),
     NOT("bnb-4bit-quant-type", "*", "quantize nf4 is the 4-bit format that is there"),
@@ -188,27 +164,17 @@ const Elsewhere elsewhere[] = {
     IDLE("low-memory", NULL, "the plan takes what --budget allows and no more", .commands = ON_REASON),
     NOT("low-memory", NULL, "give the budget; the planner takes what it needs and no more"),
     IDLE("dataloader-pin-memory", NULL, "inputs are placed like everything else"),
-    IDLE("offload-state-dict", NULL, "weights are read straight to their place, a piece at a time"),
-    IDLE("low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
+    IDLE("offload-state-dict|low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
     IDLE("optimize-gpu", NULL, NOTHING_TO_SWITCH, .commands = ON_REASON),
     NOT("optimize-gpu", NULL, NOTHING_TO_SWITCH),
 
     /* several devices */
-    IDLE("nproc-per-node", "1", NULL),
-    NOT("nproc-per-node", "*", ONE_DEVICE),
-    NOT("num-processes", "*", ONE_DEVICE),
-    NOT("nnodes", "*", ONE_DEVICE),
+    IDLE("nproc-per-node|tensor-parallel-size", "1", NULL),
     IDLE("standalone", NULL, "a run is one process"),
-    NOT("rdzv-backend", "*", ONE_DEVICE),
-    NOT("rdzv-endpoint", "*", ONE_DEVICE),
-    NOT("node-rank", "*", ONE_DEVICE),
-    NOT("local-rank", "*", ONE_DEVICE),
-    IDLE("tensor-parallel-size", "1", NULL),
-    NOT("tensor-parallel-size", "*", ONE_DEVICE),
-    NOT("fsdp", "*", ONE_DEVICE),
+    NOT("nproc-per-node|num-processes|nnodes|rdzv-backend|rdzv-endpoint|node-rank|local-rank|tensor-parallel-size|fsdp",
+        "*", ONE_DEVICE),
     NOT("port", "*", "--serve PORT is the page's", .commands = 1 << CMD_MONITOR),
-    NOT("master-addr", "*", "ranks find each other through the files of --out"),
-    NOT("master-port", "*", "ranks find each other through the files of --out"),
+    NOT("master-addr|master-port", "*", "ranks find each other through the files of --out"),
     IDLE("ddp-find-unused-parameters", NULL, "what has no gradient has none in the program either"),
 };
 
@@ -216,10 +182,22 @@ int elsewhere_count(void) { return COUNT_OF(elsewhere); }
 
 /* ---- finding a row ---- */
 
+typedef bool Fits(const char *pattern, const char *word);
+
+/* One of the patterns does. */
+static bool any_fits(const char *patterns, const char *word, Fits *fits) {
+    for (const char *at = patterns; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
+        char one[64];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(at, "|"), at);
+        if (fits(one, word)) return true;
+    }
+    return !patterns;
+}
+
 static bool value_fits(const char *pattern, const char *value) {
     char inner[64], word[64];
-    int len = pattern ? (int)strlen(pattern) : 0;
-    if (!pattern || !strcmp(pattern, "*")) return true;
+    int len = (int)strlen(pattern);
+    if (!strcmp(pattern, "*")) return true;
     if (pattern[len - 1] != '*') return str_same_word(pattern, value);
     bool anywhere = *pattern == '*';
     snprintf(inner, sizeof inner, "%.*s", len - 1 - anywhere, pattern + anywhere);
@@ -236,7 +214,8 @@ static const Elsewhere *find(Command c, const char *name, const char *value) {
         const Elsewhere *row = &elsewhere[i];
         bool planned = c == CMD_PLAN && (row->commands & ON_SUPERVISED); /* as options_belongs */
         if (row->commands && !(row->commands >> c & 1) && !planned) continue;
-        if (str_same_word(row->name, name) && (!value || value_fits(row->value, value))) return row;
+        if (any_fits(row->name, name, str_same_word) && (!value || any_fits(row->value, value, value_fits)))
+            return row;
     }
     return NULL;
 }
