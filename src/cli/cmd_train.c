@@ -99,21 +99,14 @@ static bool plan(Session *s, Err *e) {
 
 /* What a resumed run must agree on. */
 static void fill_settings(Session *s, RunOptions *ro) {
-    if (s->settings) json_decref(s->settings);
+    json_decref(s->settings);
     s->settings = options_json(s->base.o, true);
     if (s->task) s->task->settings(s, s->settings);
     if (s->best.judge.n) json_object_set_new(s->settings, "best-by", json_string(s->best.judge.judge.name));
     if (s->base.data) json_set_hex(s->settings, "data", dataset_fingerprint(s->base.data));
     /* what a place in the data means; earlier versions had a list of rows in another order, and no such setting */
     json_object_set_new(s->settings, "data-order", json_string("2: rows by a keyed permutation, samples counted"));
-    const char *name;
-    json_t *value;
-    ro->settings = s->pairs;
-    json_object_foreach(s->settings, name, value) {
-        if (2 * ro->n_settings + 2 > COUNT_OF(s->pairs) || !json_is_string(value)) continue;
-        s->pairs[2 * ro->n_settings] = name;
-        s->pairs[2 * ro->n_settings++ + 1] = json_string_value(value);
-    }
+    ro->settings = s->settings;
 }
 
 static bool parse_loss_scale(RunOptions *ro, const Options *o, Err *e) {
@@ -401,7 +394,7 @@ static void close_session(Session *s) {
     run_close(&s->base.run);
     history_close(&s->history);
     run_folder_close(&s->folder);
-    if (s->settings) json_decref(s->settings);
+    json_decref(s->settings);
     str_free(&s->config_yaml);
     str_free(&s->plan_json);
     setup_job_close(&s->base);

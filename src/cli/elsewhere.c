@@ -27,17 +27,14 @@
 /* Of rows with the same name the first that fits value and command counts. */
 const Elsewhere elsewhere[] = {
     /* optimizers by Hugging Face's names; options.def has those that are AdamW and nothing else */
-    MEANS("optimizer", "adamw-8bit", "moments=8bit"),
-    MEANS("optimizer", "adamw-bnb-8bit", "moments=8bit"),
-    MEANS("optimizer", "adamw-torch-8bit", "moments=8bit"),
+    MEANS("optimizer", "adamw-8bit|adamw-bnb-8bit|adamw-torch-8bit", "moments=8bit"),
     MEANS("optimizer", "paged-adamw-8bit", "moments=8bit"), /* paged: --offload auto, as the budget needs */
-    MEANS("optimizer", "paged-adamw", "moments=fp32"),
-    MEANS("optimizer", "paged-adamw-32bit", "moments=fp32"),
+    MEANS("optimizer", "paged-adamw|paged-adamw-32bit", "moments=fp32"),
     NOT("optimizer", "adamw-anyprecision", "it is --optimizer adamw --moments bf16 here"),
     NOT("optimizer", "adamw-torch-4bit", "moments have 8 bits at least: --moments 8bit"),
     NOT("optimizer", "adafactor", ADAMW_OR_SGD "what it saves, --moments 8bit and --offload moments save too"),
-    NOT("optimizer", "galore*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
-    NOT("optimizer", "apollo*", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
+    NOT("optimizer", "galore*|apollo*",
+        ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
     NOT("optimizer", "lomo", "it is --optimizer sgd --update-in-backward on --accum 1 --clip 0 here"),
     NOT("optimizer", "adalomo", ADAMW_OR_SGD "updates inside backward: --update-in-backward on"),
     NOT("optimizer", "*lion*", ADAMW_OR_SGD "8-bit moments: --moments 8bit"),
@@ -65,14 +62,10 @@ const Elsewhere elsewhere[] = {
     MEANS("do-sample", "true", "temperature?=1"),
     MEANS("do-sample", "false", "temperature=0"),
     IDLE("average-tokens-across-devices", NULL, "the loss is the mean over the scored tokens of the global batch"),
-    IDLE("assistant-only-loss", "true", NULL),
-    NOT("assistant-only-loss", "false", NO_PROMPTS),
-    IDLE("completion-only-loss", "true", NULL),
-    NOT("completion-only-loss", "false", NO_PROMPTS),
-    IDLE("train-on-inputs", "false", NULL),
-    NOT("train-on-inputs", "true", NO_PROMPTS),
-    IDLE("train-on-prompt", "false", NULL),
-    NOT("train-on-prompt", "true", NO_PROMPTS),
+    IDLE("assistant-only-loss|completion-only-loss", "true", NULL),
+    NOT("assistant-only-loss|completion-only-loss", "false", NO_PROMPTS),
+    IDLE("train-on-inputs|train-on-prompt", "false", NULL),
+    NOT("train-on-inputs|train-on-prompt", "true", NO_PROMPTS),
     MEANS("mask-history", "true", "score=last"),
     MEANS("mask-history", "false", "score=all"),
     NOT("neftune-noise-alpha", "*", "noise on embeddings is not there"),
@@ -93,24 +86,16 @@ const Elsewhere elsewhere[] = {
     NOT("metric-for-best-model", "*", "it is save-best loss, smatch or validity here"),
 
     /* what adapters are */
-    IDLE("use-dora", "false", NULL),
-    NOT("use-dora", "true", ONLY_LORA),
-    IDLE("peft-use-dora", "false", NULL),
-    NOT("peft-use-dora", "true", ONLY_LORA),
-    IDLE("use-rslora", "false", NULL),
+    IDLE("use-dora|peft-use-dora|use-rslora|pissa-init", "false", NULL),
+    NOT("use-dora|peft-use-dora|pissa-init", "true", ONLY_LORA),
     NOT("use-rslora", "true", "an adapter counts alpha / rank: give --lora-alpha ALPHA times the root of the rank"),
-    IDLE("pissa-init", "false", NULL),
-    NOT("pissa-init", "true", ONLY_LORA),
     NOT("loraplus-*", "*", "see lr-mult for rates of their own"),
     NOT("relora-steps", "*", ONLY_LORA),
-    IDLE("use-galore", "false", NULL),
-    NOT("use-galore", "true", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
-    IDLE("use-badam", "false", NULL),
-    NOT("use-badam", "true", ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
-    NOT("freeze-trainable-layers", "*", "it is --mode full (all weights) or --mode lora here"),
-    NOT("unfrozen-parameters", "*", "it is --mode full (all weights) or --mode lora here"),
-    NOT("lora-modules-to-save", "*", "under --mode lora adapters alone are trained"),
-    NOT("additional-target", "*", "under --mode lora adapters alone are trained"),
+    IDLE("use-galore|use-badam", "false", NULL),
+    NOT("use-galore|use-badam", "true",
+        ADAMW_OR_SGD "what it saves, --moments 8bit and --update-in-backward on save too"),
+    NOT("freeze-trainable-layers|unfrozen-parameters", "*", "it is --mode full (all weights) or --mode lora here"),
+    NOT("lora-modules-to-save|additional-target", "*", "under --mode lora adapters alone are trained"),
     IDLE("lora-task-type", "*", NULL),
     IDLE("lora-target-linear", "true", NULL), /* --lora-targets all is the default */
     IDLE("lora-fan-in-fan-out", "false", NULL),
@@ -120,8 +105,7 @@ const Elsewhere elsewhere[] = {
 
     /* which job it is */
     IDLE("do-train", NULL, "the command itself says what is done", .commands = ON_TRAIN),
-    IDLE("stage", "sft", NULL, .commands = ON_SUPERVISED),
-    IDLE("stage", "pt", NULL, .commands = ON_SUPERVISED),
+    IDLE("stage", "sft|pt", NULL, .commands = ON_SUPERVISED),
     NOT("stage", "*", "the command says what is done: snug train, snug grpo, snug eval", .commands = ON_TRAIN),
     MEANS("finetuning-type", "lora", "mode=lora", .commands = ON_JOB),
     MEANS("finetuning-type", "full", "mode=full", .commands = ON_JOB),
@@ -131,16 +115,12 @@ const Elsewhere elsewhere[] = {
     NOT("model-args", "*", "name the folder with --model DIR, the precision with --precision", .commands = ON_SUITE),
 
     /* where data come from */
-    NOT("split", "*", NO_SPLIT),
+    NOT("split|dataset-split|dataset-config|dataset-config-name", "*", NO_SPLIT),
     IDLE("config-name", "*", "the command itself says what is done",
          .commands = ON_UNLEARN | ON_UNLEARN_EVAL | ON_TRAIN),
-    NOT("dataset-split", "*", NO_SPLIT),
     MEANS("dataset-name", "*", "data=*", .commands = ON_GRPO),
     NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
-    NOT("dataset-config", "*", NO_SPLIT),
-    NOT("dataset-config-name", "*", NO_SPLIT),
-    IDLE("dataset-num-proc", "*", "rows are encoded while they are read"),
-    IDLE("preprocessing-num-workers", "*", "rows are encoded while they are read"),
+    IDLE("dataset-num-proc|preprocessing-num-workers", "*", "rows are encoded while they are read"),
     IDLE("group-by-length", NULL, "the samples of an update share rows, so no padding is computed (--pack)"),
     IDLE("remove-unused-columns", NULL, NULL),
     IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED,
@@ -184,21 +164,14 @@ const Elsewhere elsewhere[] = {
     IDLE("use-fast", NULL, "there is one tokenizer, and it is fast"),
 
     /* what is said, and when */
-    MEANS("log-level", "debug", "quiet=false"),
-    MEANS("log-level", "info", "quiet=false"),
-    MEANS("log-level", "passive", "quiet=false"),
-    MEANS("log-level", "warning", "quiet=true"),
-    MEANS("log-level", "error", "quiet=true"),
-    MEANS("log-level", "critical", "quiet=true"),
+    MEANS("log-level", "debug|info|passive", "quiet=false"),
+    MEANS("log-level", "warning|error|critical", "quiet=true"),
     IDLE("debug", NULL, "the log has everything; --explain, --profile and `snug plan --listing` show more"),
     IDLE("verbose", NULL, "everything is said unless --quiet is given"),
     IDLE("warnings", NULL, "there are no libraries' warnings; those of snug are about this job and stay"),
-    IDLE("eval-strategy", "no", NULL),
-    IDLE("eval-strategy", "steps", "--eval-steps says how often; unset: at the end"),
-    NOT("eval-strategy", "*", "say how often with eval-steps"),
-    IDLE("evaluation-strategy", "no", NULL),
-    IDLE("evaluation-strategy", "steps", "--eval-steps says how often; unset: at the end"),
-    NOT("evaluation-strategy", "*", "say how often with eval-steps"),
+    IDLE("eval-strategy|evaluation-strategy", "no", NULL),
+    IDLE("eval-strategy|evaluation-strategy", "steps", "--eval-steps says how often; unset: at the end"),
+    NOT("eval-strategy|evaluation-strategy", "*", "say how often with eval-steps"),
     IDLE("save-strategy", "steps", "--save-steps says how often; unset: every --save-minutes, and at the end"),
     MEANS("save-strategy", "no", "save-minutes?=0"),
     NOT("save-strategy", "*", "say how often with save-steps or save-minutes; --no-save: never"),
@@ -229,10 +202,7 @@ const Elsewhere elsewhere[] = {
     IDLE("report-to", "tensorboard", NULL),
     NOT("report-to", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
     NOT("logging-dir", "*", "metrics and TensorBoard events are written to the out folder"),
-    NOT("log-dir", "*", LOGS_ARE),
-    NOT("log-file", "*", LOGS_ARE),
-    NOT("redirects", "*", LOGS_ARE),
-    NOT("tee", "*", LOGS_ARE),
+    NOT("log-dir|log-file|redirects|tee", "*", LOGS_ARE),
 
     /* nested files of gated sparse attention's origin: sections, then names that are not in options.def already */
     IDLE("model.use-flash-attention", NULL, "attention never holds the score matrix; on a GPU see --attention"),
@@ -247,9 +217,8 @@ const Elsewhere elsewhere[] = {
     MEANS("training.gradient-checkpointing", "true", "recompute?=block"),
     IDLE("training.gradient-checkpointing", "false", NULL),
     MEANS("training.bf16", "true", "precision=bf16,master=fp32"), /* autocast over fp32 weights */
-    IDLE("training.bf16", "false", NULL),
+    IDLE("training.bf16|training.fp16", "false", NULL),
     MEANS("training.fp16", "true", "precision=fp16,master=fp32"),
-    IDLE("training.fp16", "false", NULL),
     MEANS("training.mixed-precision", "bf16", "precision=bf16,master=fp32"),
     MEANS("training.mixed-precision", "fp16", "precision=fp16,master=fp32"),
     IDLE("training.use-indexer-warmup", "true", NULL),
@@ -259,8 +228,7 @@ const Elsewhere elsewhere[] = {
     MEANS("data.use-packing", "true", "pack=on"),
     MEANS("data.use-packing", "false", "pack=off"),
     IDLE("data.local-dataset-path", "*", "`snug prepare` turns it into the shards of data_dir"),
-    IDLE("data.dataset", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
-    IDLE("data.dataset-name", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
+    IDLE("data.dataset|data.dataset-name", "*", NOTHING_LOADED "; `snug prepare` reads local files"),
     IDLE("logging.project", "*", "metrics.jsonl, train.log and TensorBoard events are always written"),
     IDLE("logging.use-wandb", NULL, "metrics.jsonl, train.log and TensorBoard events are always written"),
     MEANS("logging.log-interval", "*", "log-steps=*"),
@@ -268,14 +236,11 @@ const Elsewhere elsewhere[] = {
     MEANS("logging.save-interval", "*", "save-steps=*"),
 
     /* memory */
-    IDLE("per-device-eval-batch-size", "*", "evaluation uses the micro-batch"),
-    IDLE("eval-batch-size", "*", "evaluation uses the micro-batch"),
+    IDLE("per-device-eval-batch-size|eval-batch-size", "*", "evaluation uses the micro-batch"),
     IDLE("eval-accumulation-steps", "*", NULL),
-    IDLE("attn-implementation", "*", "attention never holds the score matrix; on a GPU see --attention"),
-    IDLE("flash-attn", "*", "attention never holds the score matrix; on a GPU see --attention"),
-    IDLE("flash-attention", NULL, "attention never holds the score matrix; on a GPU see --attention"),
-    IDLE("xformers-attention", NULL, "attention never holds the score matrix; on a GPU see --attention"),
-    IDLE("sdp-attention", NULL, "attention never holds the score matrix; on a GPU see --attention"),
+    IDLE("attn-implementation|flash-attn", "*", "attention never holds the score matrix; on a GPU see --attention"),
+    IDLE("flash-attention|xformers-attention|sdp-attention", NULL,
+         "attention never holds the score matrix; on a GPU see --attention"),
     IDLE("use-flash-attention-2", NULL, "attention never holds the score matrix; on a GPU see --attention"),
     IDLE("bnb-4bit-quant-type", "nf4", "--quantize nf4 is what load_in_4bit means here"),
     NOT("bnb-4bit-quant-type", "*", "quantize nf4 is the 4-bit format that is there"),
@@ -315,36 +280,21 @@ const Elsewhere elsewhere[] = {
     IDLE("low-memory", NULL, "the plan takes what --budget allows and no more", .commands = ON_REASON),
     NOT("low-memory", NULL, "give the budget; the planner takes what it needs and no more"),
     IDLE("dataloader-pin-memory", NULL, "inputs are placed like everything else"),
-    IDLE("offload-state-dict", NULL, "weights are read straight to their place, a piece at a time"),
-    IDLE("low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
+    IDLE("offload-state-dict|low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
     IDLE("optimize-gpu", NULL, NOTHING_TO_SWITCH, .commands = ON_REASON),
     NOT("optimize-gpu", NULL, NOTHING_TO_SWITCH),
 
     /* several devices */
-    MEANS("use-cpu", "true", "device=cpu"),
-    IDLE("use-cpu", "false", NULL),
-    MEANS("no-cuda", "true", "device=cpu"),
-    IDLE("no-cuda", "false", NULL),
-    IDLE("ddp-timeout", "*", NULL),
-    IDLE("ddp-backend", "*", NULL),
-    NOT("fsdp-config", "*", ONE_DEVICE),
-    NOT("accelerator-config", "*", ONE_DEVICE),
-    NOT("parallelism-config", "*", ONE_DEVICE),
-    IDLE("nproc-per-node", "1", NULL),
-    NOT("nproc-per-node", "*", ONE_DEVICE),
-    NOT("num-processes", "*", ONE_DEVICE),
-    NOT("nnodes", "*", ONE_DEVICE),
+    MEANS("use-cpu|no-cuda", "true", "device=cpu"),
+    IDLE("use-cpu|no-cuda", "false", NULL),
+    IDLE("ddp-timeout|ddp-backend", "*", NULL),
+    NOT("fsdp-config|accelerator-config|parallelism-config", "*", ONE_DEVICE),
+    IDLE("nproc-per-node|tensor-parallel-size", "1", NULL),
     IDLE("standalone", NULL, "a run is one process"),
-    NOT("rdzv-backend", "*", ONE_DEVICE),
-    NOT("rdzv-endpoint", "*", ONE_DEVICE),
-    NOT("node-rank", "*", ONE_DEVICE),
-    NOT("local-rank", "*", ONE_DEVICE),
-    IDLE("tensor-parallel-size", "1", NULL),
-    NOT("tensor-parallel-size", "*", ONE_DEVICE),
-    NOT("fsdp", "*", ONE_DEVICE),
+    NOT("nproc-per-node|num-processes|nnodes|rdzv-backend|rdzv-endpoint|node-rank|local-rank|tensor-parallel-size|fsdp",
+        "*", ONE_DEVICE),
     NOT("port", "*", "--serve PORT is the page's", .commands = 1 << CMD_MONITOR),
-    NOT("master-addr", "*", "ranks find each other through the files of --out"),
-    NOT("master-port", "*", "ranks find each other through the files of --out"),
+    NOT("master-addr|master-port", "*", "ranks find each other through the files of --out"),
     IDLE("ddp-find-unused-parameters", NULL, "what has no gradient has none in the program either"),
 };
 
@@ -352,18 +302,28 @@ int elsewhere_count(void) { return COUNT_OF(elsewhere); }
 
 /* ---- finding a row ---- */
 
-static bool value_fits(const char *pattern, const char *value) {
+static bool fits(const char *pattern, const char *text) {
     char inner[64], word[64];
-    int len = pattern ? (int)strlen(pattern) : 0;
-    if (!pattern || !strcmp(pattern, "*")) return true;
-    if (pattern[len - 1] != '*') return str_same_word(pattern, value);
+    int len = (int)strlen(pattern);
+    if (!strcmp(pattern, "*")) return true;
+    if (pattern[len - 1] != '*') return str_same_word(pattern, text);
     bool anywhere = *pattern == '*';
     snprintf(inner, sizeof inner, "%.*s", len - 1 - anywhere, pattern + anywhere);
-    for (const char *at = value; *at && (at == value || anywhere); at++) {
+    for (const char *at = text; *at && (at == text || anywhere); at++) {
         snprintf(word, sizeof word, "%.*s", (int)strlen(inner), at);
         if (str_same_word(inner, word)) return true;
     }
     return false;
+}
+
+/* One of "a|b*|..." does. NULL: anything. */
+static bool any_fits(const char *patterns, const char *word) {
+    for (const char *at = patterns; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
+        char one[64];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(at, "|"), at);
+        if (fits(one, word)) return true;
+    }
+    return !patterns;
 }
 
 /* value NULL: any row of this name. */
@@ -372,7 +332,7 @@ static const Elsewhere *find(Command c, const char *name, const char *value) {
         const Elsewhere *row = &elsewhere[i];
         bool planned = c == CMD_PLAN && (row->commands & ON_SUPERVISED); /* as options_belongs */
         if (row->commands && !(row->commands >> c & 1) && !planned) continue;
-        if (value_fits(row->name, name) && (!value || value_fits(row->value, value))) return row;
+        if (any_fits(row->name, name) && (!value || any_fits(row->value, value))) return row;
     }
     return NULL;
 }

@@ -6,9 +6,9 @@
 #include "cli/options.h"
 
 typedef struct Elsewhere {
-    const char *name;  /* with '-' ("wandb-*": all that begin so); or one of our own options, where only a value of it
-                        * is foreign */
-    const char *value; /* for this value ("lion*": for those that begin so; "*": for any); NULL: a switch, on or off */
+    const char *name;  /* with '-', several with '|' between ("wandb-*": all that begin so); or one of our own, where
+                        * only a value is foreign */
+    const char *value; /* for this value ("a|lion*": a, and those that begin so; "*": any); NULL: a switch, on or off */
     const char *means; /* "moments=8bit,quiet=true": our options, which must not be given otherwise beside it;
                         * "temperature?=1": unless that is given; "data=*": the value as it was given; "": nothing;
                         * NULL: it is refused */

@@ -74,9 +74,9 @@ bool plan_case_write(const PlanCase *c, const json_t *plan, const char *refusal,
                      .ledger = &c->base.ring.ledger,
                      .process_bytes = ring_process_bytes(&c->base.ring),
                      .room_bytes = plan_case_room(c),
-                     .room = c->has_budget              ? "the budget"
+                     .room = c->has_budget                   ? "the budget"
                              : opt_given(c->base.o, OPT_GPU) ? "free on such a card"
-                                                        : "free here now",
+                                                             : "free here now",
                      .refusal = refusal};
     technique_layout_flags(&page.flags, s);
     str_addf(&page.job, "%s%s: %lld x %lld tokens x %lld", c->has_grpo ? "grpo, " : "", s->lora ? "lora" : "full",

@@ -112,175 +112,100 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 
 /* ---- the table ---- */
 
-#define LORA .by = OPT_MODE, .needs = "lora", .verdict = RULE_REFUSE, .commands = ON_JOB, \
-    .text = "only --mode lora has adapters; all weights are trained now. Did you mean --mode lora?"
-#define ADAMW .by = OPT_OPTIMIZER, .needs = "adamw", .verdict = RULE_WARN, .commands = ON_TRAIN, \
-    .text = "belongs to --optimizer adamw and has no effect on sgd"
-#define SCHEDULED .by = OPT_SCHEDULE, .needs = "cosine|linear|wsd", .verdict = RULE_WARN, .commands = ON_TRAIN, \
-    .text = "has no effect: a constant learning rate has no end to go to"
-#define DECAYS .by = OPT_SCHEDULE, .needs = "wsd", .verdict = RULE_WARN, .commands = ON_TRAIN, \
-    .text = "has no effect: it belongs to --schedule wsd"
-#define LOOKS_FOR_SPIKES                                                                            \
-    .by = OPT_ON_SPIKE, .needs = "warn|skip|stop", .verdict = RULE_WARN, .commands = ON_SUPERVISED, \
-    .text = "has no effect: --on-spike ignore looks for none"
-#define SCALED .by = OPT_PRECISION, .needs = "auto|fp16", .verdict = RULE_WARN, .commands = ON_TRAIN, \
-    .text = "has no effect: only fp16 has a scaled loss"
-#define SAVED .by = OPT_SAVE, .needs = "true", .verdict = RULE_WARN, .commands = ON_TRAIN, \
-    .text = "has no effect: nothing is saved (--no-save)"
-#define GRPO .by = OPT_TASK, .needs = "grpo", .verdict = RULE_REFUSE, .commands = ON_PLAN, \
-    .text = "only --task grpo has it. Did you mean --task grpo?"
-#define ANSWERS .by = OPT_TASK, .needs = "generate|grpo", .verdict = RULE_WARN, .commands = ON_PLAN, \
-    .text = "has no effect on a training job; it belongs to --task generate or grpo"
-#define SUPERVISED .by = OPT_TASK, .needs = "train|generate", .verdict = RULE_WARN, .commands = ON_PLAN, \
-    .text = "has no effect on --task grpo, and `snug grpo` does not take it"
-#define BENCHMARK .by = OPT_SUITE, .broken = has_no_suite, .verdict = RULE_REFUSE, .commands = ON_SUITE, \
-    .text = "belongs to the benchmarks of --suite, and none is asked for"
-#define LOGGED                                                                                        \
-    .by = OPT_STEP_LOG, .broken = has_no_step_log, .verdict = RULE_REFUSE, .commands = ON_SUPERVISED, \
-    .text = "belongs to --step-log, and no log is asked for"
-#define GREEDY .by = OPT_TEMPERATURE, .broken = is_greedy, .verdict = RULE_WARN, .commands = ON_GENERATE, \
-    .text = "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"
-#define ON_A_GPU .by = OPT_DEVICE, .verdict = RULE_WARN, .stage = RULE_RUN, .commands = ON_TRAIN, \
-    .text = "has no effect: the job runs on the processor"
-
-#define NO_COMMAND "belongs to --reward command, which is not among the rewards"
-#define NO_URL "belongs to an evaluator elsewhere, and no --evaluator-url is given"
-#define NO_EVALUATOR "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"
 enum { ON_REWARDED = ON_GRPO | ON_GRPO_EVAL };
 
-/* What cannot have its effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
-#define RULE(option, because, when, on, why, ...) \
-    {.id = option, .by = because, .broken = when, .commands = on, .text = why, __VA_ARGS__}
+/* Options that cannot have their effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
+#define OF(...) ((const OptId[]){__VA_ARGS__, OPT_COUNT})
+#define RULE(options, because, when, on, why, ...) \
+    {.id = options, .by = because, .broken = when, .commands = on, .text = why, __VA_ARGS__}
 #define WARNS(...) RULE(__VA_ARGS__, .verdict = RULE_WARN)
 #define REFUSES(...) RULE(__VA_ARGS__, .verdict = RULE_REFUSE)
+#define NO_LORA "only --mode lora has adapters; all weights are trained now. Did you mean --mode lora?"
 
 const Rule rules[] = {
-    {.id = OPT_LORA_RANK, LORA},
-    {.id = OPT_LORA_ALPHA, .broken = has_other_alpha, LORA},
-    {.id = OPT_LORA_DROPOUT, LORA},
-    {.id = OPT_LORA_TARGETS, LORA},
-    {.id = OPT_ADAPTER_DTYPE, LORA},
-    REFUSES(OPT_LORA_RANK, OPT_ADAPTER, is_other_rank, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_rank),
-    WARNS(OPT_LORA_TARGETS, OPT_ADAPTER, has_adapter, ON_TRAIN,
+    REFUSES(OF(OPT_LORA_RANK), OPT_MODE, NULL, ON_JOB, NO_LORA, .needs = "lora"),
+    REFUSES(OF(OPT_LORA_ALPHA), OPT_MODE, has_other_alpha, ON_JOB, NO_LORA, .needs = "lora"),
+    REFUSES(OF(OPT_LORA_DROPOUT, OPT_LORA_TARGETS, OPT_ADAPTER_DTYPE), OPT_MODE, NULL, ON_JOB, NO_LORA,
+            .needs = "lora"),
+    REFUSES(OF(OPT_LORA_RANK), OPT_ADAPTER, is_other_rank, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_rank),
+    WARNS(OF(OPT_LORA_TARGETS), OPT_ADAPTER, has_adapter, ON_TRAIN,
           "has no effect: the targets are those of --adapter", .stage = RULE_MODEL),
-    REFUSES(OPT_SAVE_BEST, OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
+    REFUSES(OF(OPT_SAVE_BEST), OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
             "the best is found by evaluating, and there is nothing to evaluate on; give --eval-data FILE or "
             "--val-split 0.05"),
-    WARNS(OPT_EVAL_STEPS, OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
+    WARNS(OF(OPT_EVAL_STEPS, OPT_EVAL_BATCHES), OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
           "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"),
-    WARNS(OPT_EVAL_BATCHES, OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
-          "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"),
-    REFUSES(OPT_VAL_SPLIT, OPT_EVAL_DATA, has_eval_data, ON_TRAIN,
+    REFUSES(OF(OPT_VAL_SPLIT), OPT_EVAL_DATA, has_eval_data, ON_TRAIN,
             "nothing is held out of --data where --eval-data is given; leave one of them out"),
-    REFUSES(OPT_MOMENTUM, OPT_OPTIMIZER, NULL, ON_JOB,
+    REFUSES(OF(OPT_MOMENTUM), OPT_OPTIMIZER, NULL, ON_JOB,
             "belongs to --optimizer sgd; AdamW's is --beta1", .needs = "sgd"),
-    REFUSES(OPT_MOMENTS, OPT_OPTIMIZER, stores_no_moments, ON_JOB,
+    REFUSES(OF(OPT_MOMENTS), OPT_OPTIMIZER, stores_no_moments, ON_JOB,
             "sgd without --momentum stores no moments; leave it out, or give --momentum 0.9 or --optimizer adamw"),
-    {.id = OPT_BETA1, ADAMW},
-    {.id = OPT_BETA2, ADAMW},
-    {.id = OPT_EPS, ADAMW},
-    {.id = OPT_MIN_LR, SCHEDULED},
-    {.id = OPT_SCHEDULE_STEPS, SCHEDULED},
-    {.id = OPT_MIN_LR_RATIO, SCHEDULED},
-    WARNS(OPT_MIN_LR_RATIO, OPT_MIN_LR, has_min_lr, ON_TRAIN, "has no effect: --min-lr says where the rate ends"),
-    {.id = OPT_DECAY_STEPS, DECAYS},
-    {.id = OPT_DECAY_RATIO, DECAYS},
-    {.id = OPT_DECAY_SHAPE, DECAYS},
-    WARNS(OPT_DECAY_RATIO, OPT_DECAY_STEPS, has_decay_steps, ON_TRAIN,
+    WARNS(OF(OPT_BETA1, OPT_BETA2, OPT_EPS), OPT_OPTIMIZER, NULL, ON_TRAIN,
+          "belongs to --optimizer adamw and has no effect on sgd", .needs = "adamw"),
+    WARNS(OF(OPT_MIN_LR, OPT_SCHEDULE_STEPS, OPT_MIN_LR_RATIO), OPT_SCHEDULE, NULL, ON_TRAIN,
+          "has no effect: a constant learning rate has no end to go to", .needs = "cosine|linear|wsd"),
+    WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, has_min_lr, ON_TRAIN, "has no effect: --min-lr says where the rate ends"),
+    WARNS(OF(OPT_DECAY_STEPS, OPT_DECAY_RATIO, OPT_DECAY_SHAPE), OPT_SCHEDULE, NULL, ON_TRAIN,
+          "has no effect: it belongs to --schedule wsd", .needs = "wsd"),
+    WARNS(OF(OPT_DECAY_RATIO), OPT_DECAY_STEPS, has_decay_steps, ON_TRAIN,
           "has no effect: --decay-steps says how long the decay is"),
-    WARNS(OPT_DECAY_STEPS, OPT_STEPS, decays_from_the_start, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_decay),
-    WARNS(OPT_DECAY_MULT, OPT_WEIGHT_DECAY, never_decays, ON_TRAIN,
+    WARNS(OF(OPT_DECAY_STEPS), OPT_STEPS, decays_from_the_start, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_decay),
+    WARNS(OF(OPT_DECAY_MULT), OPT_WEIGHT_DECAY, never_decays, ON_TRAIN,
           "has no effect: --weight-decay 0 decays nothing"),
-    {.id = OPT_SPIKE_FACTOR, LOOKS_FOR_SPIKES},
-    {.id = OPT_SPIKE_WINDOW, LOOKS_FOR_SPIKES},
-    WARNS(OPT_SKIP_LIMIT, OPT_ON_SPIKE, never_skips, ON_SUPERVISED,
+    WARNS(OF(OPT_SPIKE_FACTOR, OPT_SPIKE_WINDOW), OPT_ON_SPIKE, NULL, ON_SUPERVISED,
+          "has no effect: --on-spike ignore looks for none", .needs = "warn|skip|stop"),
+    WARNS(OF(OPT_SKIP_LIMIT), OPT_ON_SPIKE, never_skips, ON_SUPERVISED,
           "has no effect: no update is skipped (--on-spike skip, --on-nonfinite skip)"),
-    REFUSES(OPT_ON_SPIKE, OPT_STEP_LOG, logs_skipped_spikes, ON_SUPERVISED,
+    REFUSES(OF(OPT_ON_SPIKE), OPT_STEP_LOG, logs_skipped_spikes, ON_SUPERVISED,
             "a replay of the step log would not leave out what was skipped; give --on-spike warn or stop with "
             "--step-log"),
-    {.id = OPT_STEP_LOG_STRIDE, LOGGED},
-    {.id = OPT_STEP_LOG_UPDATES, LOGGED},
-    {.id = OPT_STEP_LOG_STATES, LOGGED},
-    WARNS(OPT_WARMUP_RATIO, OPT_WARMUP_STEPS, has_warmup_steps, ON_TRAIN,
+    REFUSES(OF(OPT_STEP_LOG_STRIDE, OPT_STEP_LOG_UPDATES, OPT_STEP_LOG_STATES), OPT_STEP_LOG, has_no_step_log,
+            ON_SUPERVISED, "belongs to --step-log, and no log is asked for"),
+    WARNS(OF(OPT_WARMUP_RATIO), OPT_WARMUP_STEPS, has_warmup_steps, ON_TRAIN,
           "has no effect: --warmup-steps says how long the warm-up is"),
-    WARNS(OPT_WARMUP_STEPS, OPT_STEPS, never_warms_up, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_warmup),
-    WARNS(OPT_EPOCHS, OPT_STEPS, has_steps, ON_TRAIN, "has no effect: --steps says how long the run is"),
-    WARNS(OPT_SEQ, OPT_MODEL, is_beyond_positions, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_positions),
-    {.id = OPT_LOSS_SCALE, SCALED},
-    {.id = OPT_LOSS_SCALE_WINDOW, SCALED},
-    REFUSES(OPT_OVERWRITE, OPT_RESUME, resumes, ON_TRAIN,
+    WARNS(OF(OPT_WARMUP_STEPS), OPT_STEPS, never_warms_up, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_warmup),
+    WARNS(OF(OPT_EPOCHS), OPT_STEPS, has_steps, ON_TRAIN, "has no effect: --steps says how long the run is"),
+    WARNS(OF(OPT_SEQ), OPT_MODEL, is_beyond_positions, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_positions),
+    WARNS(OF(OPT_LOSS_SCALE, OPT_LOSS_SCALE_WINDOW), OPT_PRECISION, NULL, ON_TRAIN,
+          "has no effect: only fp16 has a scaled loss", .needs = "auto|fp16"),
+    REFUSES(OF(OPT_OVERWRITE), OPT_RESUME, resumes, ON_TRAIN,
             "would remove the run that --resume goes on with; give one of them"),
-    {.id = OPT_SAVE_BEST, SAVED},
-    {.id = OPT_SAVE_STEPS, SAVED},
-    {.id = OPT_SAVE_MINUTES, SAVED},
-    {.id = OPT_SAVE_TOTAL_LIMIT, SAVED},
-    {.id = OPT_SPARE_DIR, SAVED},
-    WARNS(OPT_CLEANUP_DELAY, OPT_TRIM_EVERY, never_trims, ON_TRAIN, "has no effect without --trim-every"),
-    WARNS(OPT_OFFLOAD_DIR, OPT_OFFLOAD, names_no_disk, ON_PASS | ON_GEN,
+    WARNS(OF(OPT_SAVE_BEST, OPT_SAVE_STEPS, OPT_SAVE_MINUTES, OPT_SAVE_TOTAL_LIMIT, OPT_SPARE_DIR), OPT_SAVE, NULL,
+          ON_TRAIN, "has no effect: nothing is saved (--no-save)", .needs = "true"),
+    WARNS(OF(OPT_CLEANUP_DELAY), OPT_TRIM_EVERY, never_trims, ON_TRAIN, "has no effect without --trim-every"),
+    WARNS(OF(OPT_OFFLOAD_DIR), OPT_OFFLOAD, names_no_disk, ON_PASS | ON_GEN,
           "has no effect: --offload names nothing that is kept on disk (weights=disk, moments=disk:8, ...)"),
-    {.id = OPT_TF32, .broken = is_on_cpu, ON_A_GPU},
-    {.id = OPT_NVTX, .broken = is_on_cpu, ON_A_GPU},
-    {.id = OPT_ATTENTION, .broken = is_cudnn, ON_A_GPU},
-    {.id = OPT_GROUP, GRPO},
-    {.id = OPT_EVALUATOR, GRPO},
-    {.id = OPT_EVALUATOR_TOKENS, GRPO},
-    {.id = OPT_EXPECTED_COMPLETION, GRPO},
-    {.id = OPT_REFERENCE, GRPO},
-    {.id = OPT_SHARE_PROMPTS, GRPO},
-    REFUSES(OPT_REWARD_COMMAND, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
-    REFUSES(OPT_REWARD_PROCESSES, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
-    REFUSES(OPT_REWARD_SECONDS, OPT_REWARD, has_no_reward_command, ON_REWARDED, NO_COMMAND),
-    REFUSES(OPT_EVALUATOR_NAME, OPT_EVALUATOR_URL, has_no_url, ON_REWARDED, NO_URL),
-    REFUSES(OPT_EVALUATOR_API, OPT_EVALUATOR_URL, has_no_url, ON_REWARDED, NO_URL),
-    REFUSES(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR, has_no_evaluator, ON_REWARDED, NO_EVALUATOR),
-    REFUSES(OPT_EVALUATOR_TEMPERATURE, OPT_EVALUATOR, has_no_evaluator, ON_REWARDED, NO_EVALUATOR),
-    {.id = OPT_PROMPT_TOKENS, ANSWERS},
-    {.id = OPT_SLOTS, ANSWERS},
-    {.id = OPT_CONTEXT, ANSWERS},
-    {.id = OPT_MAX_TOKENS, ANSWERS},
-    {.id = OPT_PREFILL_CHUNK, ANSWERS},
-    {.id = OPT_KV_CACHE, ANSWERS},
-    {.id = OPT_TEMPERATURE, ANSWERS},
-    {.id = OPT_TOP_K, ANSWERS},
-    {.id = OPT_TOP_P, ANSWERS},
-    {.id = OPT_MIN_P, ANSWERS},
-    {.id = OPT_REPETITION, ANSWERS},
-    {.id = OPT_PACK, SUPERVISED},
-    {.id = OPT_DOCUMENTS, SUPERVISED},
-    {.id = OPT_SCORE, SUPERVISED},
-    {.id = OPT_TEMPLATE, SUPERVISED},
-    {.id = OPT_TEXT_FIELD, SUPERVISED},
-    {.id = OPT_PROMPT_TEMPLATE, SUPERVISED},
-    {.id = OPT_ANSWER_TEMPLATE, SUPERVISED},
-    {.id = OPT_VAL_SPLIT, SUPERVISED},
-    {.id = OPT_EVAL_STEPS, SUPERVISED},
-    {.id = OPT_EVAL_BATCHES, SUPERVISED},
-    {.id = OPT_DATA_WORKERS, SUPERVISED},
-    {.id = OPT_AHEAD, SUPERVISED},
-    {.id = OPT_STEP_LOG, SUPERVISED},
-    {.id = OPT_STEP_LOG_UPDATES, SUPERVISED},
-    {.id = OPT_STEP_LOG_STATES, SUPERVISED},
-    {.id = OPT_STEP_LOG_STRIDE, SUPERVISED},
-    {.id = OPT_SAVE_BEST, SUPERVISED},
-    {.id = OPT_ATTENTION, SUPERVISED},
-    {.id = OPT_SUITE_DATA, BENCHMARK},
-    {.id = OPT_LIMIT, BENCHMARK},
-    {.id = OPT_NUM_FEWSHOT, BENCHMARK},
-    {.id = OPT_LENGTHS, BENCHMARK},
-    {.id = OPT_DEPTHS, BENCHMARK},
-    {.id = OPT_ITEMS, BENCHMARK},
-    {.id = OPT_SLOTS, BENCHMARK},
-    {.id = OPT_CONTEXT, BENCHMARK},
-    {.id = OPT_PREFILL_CHUNK, BENCHMARK},
-    {.id = OPT_KV_CACHE, BENCHMARK},
-    {.id = OPT_INVARIANT, BENCHMARK},
-    {.id = OPT_SVG, BENCHMARK},
-    {.id = OPT_HTML, BENCHMARK},
-    REFUSES(OPT_ATTENTION_REPORT, OPT_SUITE, has_a_suite, ON_SUITE,
+    WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN,
+          "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN,
+          "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    REFUSES(OF(OPT_GROUP, OPT_EVALUATOR, OPT_EVALUATOR_TOKENS, OPT_EXPECTED_COMPLETION, OPT_REFERENCE,
+               OPT_SHARE_PROMPTS),
+            OPT_TASK, NULL, ON_PLAN, "only --task grpo has it. Did you mean --task grpo?", .needs = "grpo"),
+    REFUSES(OF(OPT_REWARD_COMMAND, OPT_REWARD_PROCESSES, OPT_REWARD_SECONDS), OPT_REWARD, has_no_reward_command,
+            ON_REWARDED, "belongs to --reward command, which is not among the rewards"),
+    REFUSES(OF(OPT_EVALUATOR_NAME, OPT_EVALUATOR_API), OPT_EVALUATOR_URL, has_no_url, ON_REWARDED,
+            "belongs to an evaluator elsewhere, and no --evaluator-url is given"),
+    REFUSES(OF(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR_TEMPERATURE), OPT_EVALUATOR, has_no_evaluator, ON_REWARDED,
+            "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"),
+    WARNS(OF(OPT_PROMPT_TOKENS, OPT_SLOTS, OPT_CONTEXT, OPT_MAX_TOKENS, OPT_PREFILL_CHUNK, OPT_KV_CACHE,
+             OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION),
+          OPT_TASK, NULL, ON_PLAN, "has no effect on a training job; it belongs to --task generate or grpo",
+          .needs = "generate|grpo"),
+    WARNS(OF(OPT_PACK, OPT_DOCUMENTS, OPT_SCORE, OPT_TEMPLATE, OPT_TEXT_FIELD, OPT_PROMPT_TEMPLATE,
+             OPT_ANSWER_TEMPLATE, OPT_VAL_SPLIT, OPT_EVAL_STEPS, OPT_EVAL_BATCHES, OPT_DATA_WORKERS, OPT_AHEAD,
+             OPT_STEP_LOG, OPT_STEP_LOG_UPDATES, OPT_STEP_LOG_STATES, OPT_STEP_LOG_STRIDE, OPT_SAVE_BEST,
+             OPT_ATTENTION),
+          OPT_TASK, NULL, ON_PLAN, "has no effect on --task grpo, and `snug grpo` does not take it",
+          .needs = "train|generate"),
+    REFUSES(OF(OPT_SUITE_DATA, OPT_LIMIT, OPT_NUM_FEWSHOT, OPT_LENGTHS, OPT_DEPTHS, OPT_ITEMS, OPT_SLOTS,
+               OPT_CONTEXT, OPT_PREFILL_CHUNK, OPT_KV_CACHE, OPT_INVARIANT, OPT_SVG, OPT_HTML),
+            OPT_SUITE, has_no_suite, ON_SUITE, "belongs to the benchmarks of --suite, and none is asked for"),
+    REFUSES(OF(OPT_ATTENTION_REPORT), OPT_SUITE, has_a_suite, ON_SUITE,
             "is made while the loss on --data is computed; run it without --suite"),
-    {.id = OPT_TOP_K, GREEDY},
-    {.id = OPT_TOP_P, GREEDY},
-    {.id = OPT_MIN_P, GREEDY},
+    WARNS(OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, is_greedy, ON_GENERATE,
+          "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"),
 };
 
 int rules_count(void) { return COUNT_OF(rules); }
@@ -301,28 +226,30 @@ static bool is_one_of(const Options *o, OptId id, const char *values) {
 /* The length of a row counts whoever chose it. */
 static bool is_given(const Options *o, OptId id) { return id == OPT_SEQ || opt_changed(o, id); }
 
-static bool is_broken(const Rule *r, const Options *o, const RuleFacts *f) {
-    return (r->commands >> o->command & 1) && is_given(o, r->id) && (!r->needs || !is_one_of(o, r->by, r->needs)) &&
+static bool is_broken(const Rule *r, OptId id, const Options *o, const RuleFacts *f) {
+    return (r->commands >> o->command & 1) && is_given(o, id) && (!r->needs || !is_one_of(o, r->by, r->needs)) &&
            (!r->broken || r->broken(o, f));
 }
 
-bool rules_check(Options *o, RuleStage stage, const RuleFacts *f, Err *e) {
-    bool ok = true;
-    for (int i = 0; i < COUNT_OF(rules) && ok; i++) {
-        const Rule *r = &rules[i];
-        if (r->stage != stage || !is_broken(r, o, f)) continue;
-        Str why = {0};
-        if (r->say) r->say(&why, o, f);
-        else str_add(&why, r->text);
-        const OptRow *row = &option_rows[r->id];
-        bool shows = row->type != OPT_FLAG, weaker = o->value[r->id].source < o->value[r->by].source;
-        if (r->verdict == RULE_WARN || weaker)
-            log_warn("--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, r->id) : "", str_text(&why));
-        else
-            ok = fail(e, ERR_USAGE, "--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, r->id) : "",
-                      str_text(&why));
-        if (r->verdict == RULE_REFUSE && weaker) options_reset(o, r->id);
-        str_free(&why);
-    }
+static bool tell(const Rule *r, OptId id, Options *o, const RuleFacts *f, Err *e) {
+    Str why = {0};
+    if (r->say) r->say(&why, o, f);
+    else str_add(&why, r->text);
+    const OptRow *row = &option_rows[id];
+    bool shows = row->type != OPT_FLAG, weaker = o->value[id].source < o->value[r->by].source, ok = true;
+    if (r->verdict == RULE_WARN || weaker)
+        log_warn("--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, id) : "", str_text(&why));
+    else
+        ok = fail(e, ERR_USAGE, "--%s%s%s: %s", row->name, shows ? " " : "", shows ? opt_text(o, id) : "",
+                  str_text(&why));
+    if (r->verdict == RULE_REFUSE && weaker) options_reset(o, id);
+    str_free(&why);
     return ok;
+}
+
+bool rules_check(Options *o, RuleStage stage, const RuleFacts *f, Err *e) {
+    for (const Rule *r = rules; r < rules + COUNT_OF(rules); r++)
+        for (const OptId *id = r->id; *id != OPT_COUNT && r->stage == stage; id++)
+            if (is_broken(r, *id, o, f) && !tell(r, *id, o, f, e)) return false;
+    return true;
 }

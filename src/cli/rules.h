@@ -26,7 +26,7 @@ typedef struct RuleFacts {
 typedef enum RuleVerdict { RULE_REFUSE, RULE_WARN } RuleVerdict;
 
 typedef struct Rule {
-    OptId id;           /* what cannot have its effect */
+    const OptId *id;    /* what cannot have its effect: each of these; OPT_COUNT ends them */
     OptId by;           /* because of this one */
     const char *needs;  /* it would have to have one of these values ("cosine|linear"); NULL: `broken` tells */
     bool (*broken)(const Options *o, const RuleFacts *f); /* NULL: `needs` tells; where both stand, both tell */
@@ -38,7 +38,7 @@ typedef struct Rule {
 } Rule;
 
 extern const Rule rules[];
-int rules_count(void);
+int rules_count(void); /* rows */
 
 /* ERR_USAGE for the first that is refused; warnings go to the log. f: NULL at RULE_OPTIONS. */
 bool rules_check(Options *o, RuleStage stage, const RuleFacts *f, Err *e);

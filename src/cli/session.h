@@ -37,7 +37,6 @@ struct Session {
     int data_workers;
     Str config_yaml, plan_json;
     json_t *settings;
-    const char *pairs[2 * 128]; /* of settings */
     RunFolder folder;
     SavePlan saving;
     HistoryLog history; /* all zero: no step log */

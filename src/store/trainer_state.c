@@ -69,6 +69,14 @@ void trainer_state_set(TrainerState *s, const char *name, const char *value) {
     s->setting[s->n_settings++] = (TrainerSetting){mem_strdup(name), mem_strdup(value)};
 }
 
+void trainer_state_set_all(TrainerState *s, const json_t *texts) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)texts, name, value) {
+        if (json_is_string(value)) trainer_state_set(s, name, json_string_value(value));
+    }
+}
+
 static void add_difference(Str *text, const char *name, const char *saved, const char *now) {
     str_addf(text, "%s%s was %s and is %s", text->len ? "; " : "", name, saved ? saved : "not set",
              now ? now : "not set");

@@ -5,6 +5,7 @@
 #ifndef STORE_TRAINER_STATE_H
 #define STORE_TRAINER_STATE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,6 +80,7 @@ void trainer_state_reserve_log(TrainerState *s, int64_t rows);
 void trainer_state_log(TrainerState *s, const TrainerLog *row);
 
 void trainer_state_set(TrainerState *s, const char *name, const char *value); /* replaces an earlier value */
+void trainer_state_set_all(TrainerState *s, const json_t *texts); /* {name: value}; NULL: none */
 
 /* Refuses, naming each with both values, when the settings of a checkpoint and of this run differ. How long the run is
  * does not count: max_steps says it. */

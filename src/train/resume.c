@@ -37,7 +37,7 @@ bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e
     TrainerState now;
     if (!run_folder_resumes(f)) return true;
     trainer_state_init(&now);
-    for (int i = 0; i < o->n_settings; i++) trainer_state_set(&now, o->settings[2 * i], o->settings[2 * i + 1]);
+    trainer_state_set_all(&now, o->settings);
     bool ok = trainer_state_check_settings(&f->saved, &now, e) || fail_within(e, "--resume %s", f->checkpoint);
     trainer_state_free(&now);
     return ok && check_length(&f->saved, o, f->checkpoint, e) &&

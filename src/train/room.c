@@ -83,7 +83,7 @@ static bool size_files(SavePlan *s, const Job *j, const RunOptions *o, const Tra
     s->result_bytes = trained.bytes + config_bytes(spec, o->base_name);
     if (o->side_folder) s->result_bytes += hf_side_bytes(o->side_folder, &side);
     trainer_state_init(&fresh);
-    for (int i = 0; i < o->n_settings; i++) trainer_state_set(&fresh, o->settings[2 * i], o->settings[2 * i + 1]);
+    trainer_state_set_all(&fresh, o->settings);
     s->optimizer_bytes = optimizer.bytes;
     s->state_bytes = trainer_state_bytes(saved ? saved : &fresh, rows);
     s->checkpoint_bytes = s->result_bytes + s->optimizer_bytes + s->state_bytes;

@@ -73,8 +73,7 @@ bool run_open(Run *r, Job *job, Backend *b, Dataset *data, Dataset *held_out, co
     trainer_state_init(&r->state);
     if (job->unscale) r->state.scaling.scale = o->loss_scale;
     else r->o.loss_scale_window = 0;
-    for (int i = 0; i < o->n_settings; i++)
-        trainer_state_set(&r->state, o->settings[2 * i], o->settings[2 * i + 1]);
+    trainer_state_set_all(&r->state, o->settings);
     if (!ring_open(r->ring, b, e)) return false;
     if (data) {
         batch_init(&r->batch, &r->arena, job->spec.micro_batch, job->spec.seq);

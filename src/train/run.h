@@ -73,8 +73,7 @@ typedef struct RunOptions {
     const char *base_name;     /* for adapter_config.json */
     const char *config_yaml;   /* text, saved as config.yaml */
     const char *plan_json;     /* text, saved as plan.json */
-    const char *const *settings; /* name, value, ...: what changes the mathematics, checked on resume */
-    int n_settings;            /* pairs */
+    const json_t *settings;    /* {name: text}, keeps: what changes the mathematics, checked on resume; NULL: none */
     Schedule schedule;
     SpikeRule spike;
     bool skip_nonfinite;       /* an update that is not finite writes nothing, and the run goes on */

@@ -40,10 +40,14 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
 TEST(elsewhere_rows_are_no_names_of_our_own) {
     for (int i = 0; i < elsewhere_count(); i++) {
         OptHit hit;
-        bool found = options_lookup(&hit, CMD_TRAIN, elsewhere[i].name);
-        bool known = found && options_belongs(&option_rows[hit.id], CMD_TRAIN);
-        if (!EXPECT(!known || option_rows[hit.id].choices))
-            test_note("    %s is an option or an alias: the row is never met", elsewhere[i].name);
+        for (const char *at = elsewhere[i].name; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
+            bool found = options_lookup(&hit, CMD_TRAIN, name);
+            bool known = found && options_belongs(&option_rows[hit.id], CMD_TRAIN);
+            if (!EXPECT(!known || option_rows[hit.id].choices))
+                test_note("    %s is an option or an alias: the row is never met", name);
+        }
     }
 }
 
