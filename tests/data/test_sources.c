@@ -102,7 +102,8 @@ TEST(tables_are_read_as_rows) {
     /* a first column that is empty, and a long record that the window has to grow for */
     const char *empty[] = {"ab<259>_________|b<259>."};
     o.pack = PACK_OFF;
-    expect_rows(put_file("d.tsv", BYTES("note\ttext\n\tab\n")), &o, 1, empty, "plain text (field: text); not used: note");
+    expect_rows(put_file("d.tsv", BYTES("note\ttext\n\tab\n")), &o, 1, empty,
+                "plain text (field: text); not used: note");
     Str s = {0};
     str_add(&s, "text\n\"");
     for (int i = 0; i < 3000000; i++) str_add(&s, i % 1000 ? "a" : "\n");
