@@ -28,7 +28,7 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     const char *folder = s->base.model.has_folder ? s->base.model.folder : opt_text(s->base.o, OPT_MODEL);
     if (!s->base.words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
-    if (!gen_setup_stop_ids(&g->stop, &s->base.model, s->base.words.tokenizer, e)) return false;
+    if (!gen_setup_stop_ids(&g->stop, &s->base.model, &s->base.words, e)) return false;
     g->o.policy = (GrpoVoice){.tokenizer = s->base.words.tokenizer,
                               .chat = s->base.words.chat,
                               .stop_id = g->stop.id,
@@ -52,7 +52,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
                     opt_text(o, OPT_EVALUATOR));
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
     const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->base.words;
-    if (!gen_setup_stop_ids(&g->evaluator_stop, m, w->tokenizer, e)) return false;
+    if (!gen_setup_stop_ids(&g->evaluator_stop, m, w, e)) return false;
     g->o.evaluator = (GrpoVoice){.tokenizer = w->tokenizer,
                                  .chat = w->chat,
                                  .stop_id = g->evaluator_stop.id,

@@ -26,7 +26,7 @@ typedef struct Watcher {
     Snapshot now;
     Past past;
     double began;
-    bool utf8;
+    bool utf8, colours;
     int csv_fd; /* -1: none */
     const char *csv;
     double csv_next; /* seconds from the beginning */
@@ -161,7 +161,7 @@ static void show_plainly(const Watcher *w, bool terminal) {
     Str text = {0}, painted = {0};
     view_text(&text, &w->now, &w->past, (ViewShape){terminal ? terminal_columns() : PLAIN_COLUMNS, w->utf8});
     if (terminal) str_add(&painted, "\033[H\033[J");
-    view_paint(&painted, str_text(&text), terminal);
+    view_paint(&painted, str_text(&text), terminal && w->colours);
     if (!terminal) str_add_char(&painted, '\n');
     print_text(&painted);
     str_free(&text);
@@ -183,7 +183,7 @@ static bool live(Watcher *w) {
     const char *kind = getenv("TERM");
     bool dumb = !kind || !*kind || !strcmp(kind, "dumb");
     if (terminal && dumb) fail(&why, ERR_FAIL, "the terminal cannot be drawn on (TERM)");
-    if (terminal && (dumb || !screen_open(&screen, &why)))
+    if (terminal && (dumb || !screen_open(&screen, w->colours, &why)))
         log_line("%s; plain lines instead, an interrupt leaves", why.text);
     for (int64_t turn = 1; (!is_over(w) || turn == 1) && !leaves; turn++) {
         look(w);
@@ -243,11 +243,12 @@ static bool watch(Watcher *w, Err *e) {
 
 bool cmd_monitor(const Options *o, Err *e) {
     char jobs[JOBS_PATH];
-    const char *library = getenv("SNUG_NVML");
+    const char *library = getenv("SNUG_NVML"), *bare = getenv("NO_COLOR");
     Watcher *w = MEM_NEW(Watcher, 1);
     *w = (Watcher){.o = o, .began = sensors_seconds(), .csv_fd = -1};
     setlocale(LC_CTYPE, "");
     w->utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+    w->colours = !bare || !*bare;
     jobs_folder(jobs);
     monitor_open(&w->m, library && *library ? library : NULL, jobs);
     bool ok = watch(w, e);

@@ -157,8 +157,12 @@ static void fill_length(Session *s, RunOptions *ro) {
     } else {
         per_epoch = run_steps_per_epoch(s->base.data, s->base.global_batch);
         ro->total_steps = setup_updates(s->base.o, s->base.data, s->base.global_batch);
-        snprintf(rows, sizeof rows, "%s %s", units_count(s->base.global_batch).s,
-                 dataset_is_packed(s->base.data) && !dataset_packs_updates(s->base.data) ? "rows" : "samples");
+        bool in_rows = dataset_is_packed(s->base.data) && !dataset_packs_updates(s->base.data);
+        const char *what = in_rows ? "rows" : "samples";
+        snprintf(rows, sizeof rows, "%s %s", units_count(s->base.global_batch).s, what);
+        if (dataset_rows(s->base.data) < s->base.global_batch)
+            log_line("the data have %s %s, fewer than the %s of --global-batch: every update takes all of them",
+                     units_count(dataset_rows(s->base.data)).s, what, units_count(s->base.global_batch).s);
     }
     log_line("%s updates of %s: %s an epoch; predicted %s", units_count(ro->total_steps).s, of,
              units_count(per_epoch).s,

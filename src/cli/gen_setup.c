@@ -30,7 +30,7 @@ static void add_stop_json(StopIds *s, const json_t *ids, int64_t vocab) { /* a n
         if (json_is_integer(json_array_get(ids, i))) add_stop_id(s, json_integer_value(json_array_get(ids, i)), vocab);
 }
 
-bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err *e) {
+bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Words *w, Err *e) {
     static const char *const files[] = {"generation_config.json", "config.json"};
     *s = (StopIds){0};
     for (int i = 0; i < COUNT_OF(files); i++) {
@@ -46,7 +46,8 @@ bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err
         add_stop_json(s, json_object_get(j, "eos_token_id"), m->config.vocab);
         json_decref(j);
     }
-    if (t) add_stop_id(s, tokenizer_eos(t), m->config.vocab);
+    if (w->tokenizer) add_stop_id(s, tokenizer_eos(w->tokenizer), m->config.vocab);
+    if (w->chat) add_stop_id(s, template_turn_end(w->chat, w->tokenizer), m->config.vocab);
     return true;
 }
 
@@ -90,7 +91,7 @@ bool gen_setup_begin(GenSetup *n, const Options *o, Err *e) {
            (plans || opt_given(o, OPT_INIT) || setup_need_weights(&n->model, o, e)) &&
            setup_words(&n->words, o, &n->model, e) && setup_backend(&n->backend, &n->machine, o, e) &&
            set_spec(&n->spec, o, &n->model.config, &n->machine, e) &&
-           (plans || endless || gen_setup_stop_ids(&n->stop, &n->model, n->words.tokenizer, e));
+           (plans || endless || gen_setup_stop_ids(&n->stop, &n->model, &n->words, e));
 }
 
 void gen_setup_tell(GenSetup *n, const char *phase, const char *unit, int64_t total) {

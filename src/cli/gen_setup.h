@@ -13,8 +13,9 @@ typedef struct StopIds { /* any of them ends an answer */
     int32_t id[GEN_STOP_IDS];
     int n;
 } StopIds;
-/* Whatever the model's files call an end of text. */
-bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Tokenizer *t, Err *e);
+/* Whatever the model's files call an end of text, and what ends a turn of its chat template: a base model that was
+ * tuned by a template says that, and no configuration of it names it. */
+bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Words *w, Err *e);
 
 typedef struct GenSetup {
     const Options *o;

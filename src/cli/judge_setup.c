@@ -17,7 +17,7 @@ bool judge_setup(JudgeSetup *j, JobSetup *s, Err *e) {
         return fail(e, ERR_USAGE, "--save-best %s: graphs are text, and the model has no tokenizer",
                     opt_text(o, OPT_SAVE_BEST));
     StopIds stop;
-    if (!gen_setup_stop_ids(&stop, &s->model, s->words.tokenizer, e)) return false;
+    if (!gen_setup_stop_ids(&stop, &s->model, &s->words, e)) return false;
     _Static_assert(sizeof j->stop_id == sizeof stop.id, "all of them are kept");
     memcpy(j->stop_id, stop.id, sizeof stop.id);
     GraphJudgeOptions how = {.measure = smatch ? GRAPHS_SMATCH : GRAPHS_VALID,

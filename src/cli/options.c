@@ -335,13 +335,23 @@ static void settle_length(Options *o) {
         options_forget(o, OPT_STEPS);
 }
 
+static bool refuse_incomplete(const Options *o, const OptRow *missing, Err *e) {
+    const char *name = command_rows[o->command].name;
+    bool alone = o->command == CMD_TRAIN && o->value[OPT_RESUME].set && !o->value[OPT_CONFIG].set;
+    if (alone)
+        return fail(e, ERR_USAGE,
+                    "`snug train --resume` needs --%s too, and all else that the run was made with. Its own file has "
+                    "it: snug train --config RUN/config.yaml --resume",
+                    missing->name);
+    return fail(e, ERR_USAGE, "`snug %s` needs --%s %s (%s)", name, missing->name,
+                missing->choices ? missing->choices : missing->unit, missing->help);
+}
+
 static bool check_needed(const Options *o, Err *e) {
     const CommandRow *c = &command_rows[o->command];
     for (int i = 0; i < OPT_COUNT; i++)
         if ((option_rows[i].needed >> o->command & 1) && !o->value[i].set)
-            return fail(e, ERR_USAGE, "`snug %s` needs --%s %s (%s)", c->name, option_rows[i].name,
-                        option_rows[i].choices ? option_rows[i].choices : option_rows[i].unit,
-                        option_rows[i].help);
+            return refuse_incomplete(o, &option_rows[i], e);
     if (o->n_positional < c->least)
         return fail(e, ERR_USAGE, "`snug %s` needs %s; see `snug %s --help`", c->name, c->positional, c->name);
     return true;

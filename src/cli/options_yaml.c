@@ -212,6 +212,9 @@ bool options_read_yaml(Options *o, const char *path, Err *e) {
     Str text = {0};
     Reader r = {.o = o, .path = path};
     yaml_parser_t parser;
+    if (file_is_dir(path))
+        return fail(e, ERR_FAIL, "--config %s: is a folder; that of a run has a config.yaml: --config %s/config.yaml",
+                    path, path);
     bool ok = file_read(path, &text, LARGEST_BYTES, e);
     if (ok) {
         CHECK(yaml_parser_initialize(&parser));

@@ -16,6 +16,12 @@ static bool has_other_alpha(const Options *o, const RuleFacts *f) {
     return opt_real(o, OPT_LORA_ALPHA) != 2 * (double)opt_int(o, OPT_LORA_RANK);
 }
 
+static bool is_alpha_none(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_LORA_ALPHA) == 0; }
+static bool is_rate_none(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_LR) == 0; }
+static bool is_no_epoch(const Options *o, const RuleFacts *f) {
+    return opt_real(o, OPT_EPOCHS) == 0 && !opt_given(o, OPT_STEPS);
+}
+
 static bool stores_no_moments(const Options *o, const RuleFacts *f) {
     return opt_is(o, OPT_OPTIMIZER, "sgd") && opt_real(o, OPT_MOMENTUM) == 0;
 }
@@ -125,6 +131,11 @@ enum { ON_REWARDED = ON_GRPO | ON_GRPO_EVAL };
 const Rule rules[] = {
     REFUSES(OF(OPT_LORA_RANK), OPT_MODE, NULL, ON_JOB, NO_LORA, .needs = "lora"),
     REFUSES(OF(OPT_LORA_ALPHA), OPT_MODE, has_other_alpha, ON_JOB, NO_LORA, .needs = "lora"),
+    WARNS(OF(OPT_LORA_ALPHA), OPT_LORA_ALPHA, is_alpha_none, ON_JOB,
+          "an adapter counts alpha / rank: nothing is learned"),
+    WARNS(OF(OPT_LR), OPT_LR, is_rate_none, ON_TRAIN, "nothing is learned at this rate"),
+    REFUSES(OF(OPT_EPOCHS), OPT_EPOCHS, is_no_epoch, ON_TRAIN,
+            "no pass over the data is no training; give a part of one (--epochs 0.1), or --steps N"),
     REFUSES(OF(OPT_LORA_DROPOUT, OPT_LORA_TARGETS, OPT_ADAPTER_DTYPE), OPT_MODE, NULL, ON_JOB, NO_LORA,
             .needs = "lora"),
     REFUSES(OF(OPT_LORA_RANK), OPT_ADAPTER, is_other_rank, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_rank),

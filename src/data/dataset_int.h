@@ -143,6 +143,7 @@ bool dataset_make_sample(RowMaker *m, Sample *s, Row *row, Err *e);
 bool dataset_need_text(const char **text, int64_t *bytes, Row *row, const char *name, Err *e);
 /* the first of the names that the row has; NULL: none */
 const char *dataset_first_of(Row *row, const char *const *names);
+const char *dataset_context_of(Row *row); /* the field that belongs to the prompt of an Alpaca row; NULL: none */
 bool dataset_fail_missing(Row *row, const char *name, const char *why, Err *e);
 const char *dataset_type_text(json_type type); /* "a list" */
 

@@ -207,7 +207,34 @@ void dataset_maker_reset(RowMaker *m) {
     str_clear(&m->kind_text);
 }
 
-bool dataset_settle_row(RowMaker *m, Row *row, Err *e) { return settle_kind(m, row, e) && settle_template(m, e); }
+/* Beside its main field and its answer. */
+static bool is_used(const RowMaker *m, const RowField *f, const char *context) {
+    bool turns = m->kind == DATA_MESSAGES || m->kind == DATA_SHAREGPT;
+    if (!strcmp(f->name, "id") || !strcmp(f->name, "idx") || !strcmp(f->name, "index")) return true; /* no text */
+    if (!strcmp(f->name, m->main) || (m->answer && !strcmp(f->name, m->answer))) return true;
+    if (!strcmp(f->name, "system")) return m->chat;
+    if (!strcmp(f->name, "tools")) return turns;
+    return m->kind == DATA_ALPACA && context && !strcmp(f->name, context);
+}
+
+/* Columns that nobody learns from may have been meant: a context beside a question, a history. */
+static void say_unused(RowMaker *m, Row *row) {
+    enum { MOST = 6 };
+    int n = 0;
+    if (m->kind == DATA_FIELDS || m->kind == DATA_IDS || m->blocks || m->o->text_field) return; /* columns were named */
+    const char *context = dataset_context_of(row);
+    for (int i = 0; i < row->n; i++) {
+        const RowField *f = &row->field[i];
+        if (f->type == JSON_NULL || is_used(m, f, context) || n++ > MOST) continue;
+        str_addf(&m->kind_text, "%s%.60s", n == 1 ? "; not used: " : ", ", n > MOST ? "..." : f->name);
+    }
+}
+
+bool dataset_settle_row(RowMaker *m, Row *row, Err *e) {
+    if (!settle_kind(m, row, e) || !settle_template(m, e)) return false;
+    say_unused(m, row);
+    return true;
+}
 
 bool dataset_settle_text(RowMaker *m, Err *e) {
     m->kind = DATA_TEXT;

@@ -305,8 +305,10 @@ static bool make_prompt(RowMaker *m, Sample *s, Row *row, Err *e) {
            make_pair(m, s, row, prompt, reply, e);
 }
 
+const char *dataset_context_of(Row *row) { return dataset_first_of(row, context_names); }
+
 static bool make_alpaca(RowMaker *m, Sample *s, Row *row, Err *e) {
-    const char *name = dataset_first_of(row, context_names);
+    const char *name = dataset_context_of(row);
     Text instruction, context = {"", 0}, reply;
     if (!need_text(&instruction, row, m->main, e) || !need_text(&reply, row, m->answer, e) ||
         (name && !need_text(&context, row, name, e)))
@@ -338,12 +340,18 @@ static bool add_list(json_t *turns, Row *row, const char *name, Err *e) {
     return ok;
 }
 
-static bool collect_turns(RowMaker *m, json_t *turns, int64_t *score_from, Row *row, Err *e) {
+/* A field of the row beside its turns, unless these begin with a system turn of their own. */
+static bool add_system(json_t *turns, Row *row, Err *e) {
     Text system = {"", 0};
-    bool told = m->kind == DATA_SHAREGPT && row_get(row, "system");
-    if (told && !need_text(&system, row, "system", e)) return false;
-    if (system.bytes) json_array_append_new(turns, dataset_turn("system", system.text, system.bytes));
-    if (!add_list(turns, row, m->main, e)) return false;
+    if (row_get(row, "system") && !need_text(&system, row, "system", e)) return false;
+    const char *first = json_string_value(json_object_get(json_array_get(turns, 0), "role"));
+    bool has_own = first && !strcmp(first, "system");
+    if (system.bytes && !has_own) json_array_insert_new(turns, 0, dataset_turn("system", system.text, system.bytes));
+    return true;
+}
+
+static bool collect_turns(RowMaker *m, json_t *turns, int64_t *score_from, Row *row, Err *e) {
+    if (!add_list(turns, row, m->main, e) || !add_system(turns, row, e)) return false;
     *score_from = m->answer ? (int64_t)json_array_size(turns) : 0;
     return !m->answer || add_list(turns, row, m->answer, e);
 }

@@ -34,6 +34,10 @@ bool template_render(const Template *t, Str *out, const json_t *vars, Err *e);
  * template_free. */
 bool template_load(Template **t, bool *found, const char *folder, Err *e);
 
+/* The special token that ends an assistant's turn, such as <|im_end|>: a model that learns by this template says it in
+ * place of the end of text, also where no configuration names it. -1: there is none. */
+int32_t template_turn_end(const Template *t, const Tokenizer *k);
+
 /* The ids of a conversation (JSON array of messages) that asks for an answer; appends to out. */
 bool template_encode_chat(const Template *t, const Tokenizer *k, TokenIds *out, const json_t *messages, Err *e);
 

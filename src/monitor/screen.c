@@ -79,13 +79,13 @@ static bool open_library(Screen *s) {
     return false;
 }
 
-static void set_up(Screen *s) {
+static void set_up(Screen *s, bool colours) {
     s->cbreak();
     s->noecho();
     s->curs_set(0);
     s->nodelay(*s->window, true);
     s->keypad(*s->window, true);
-    s->colours = s->has_colors() && s->start_color() != FAILED;
+    s->colours = colours && s->has_colors() && s->start_color() != FAILED;
     if (!s->colours) return;
     short behind = s->use_default_colors() == FAILED ? 0 : -1;
     s->init_pair(MARK_GOOD, GREEN, behind);
@@ -93,7 +93,7 @@ static void set_up(Screen *s) {
     s->init_pair(MARK_HOT, RED, behind);
 }
 
-bool screen_open(Screen **to, Err *e) {
+bool screen_open(Screen **to, bool colours, Err *e) {
     *to = NULL;
     Screen *s = MEM_NEW(Screen, 1);
     if (!open_library(s)) {
@@ -106,7 +106,7 @@ bool screen_open(Screen **to, Err *e) {
         mem_free(s);
         return fail(e, ERR_FAIL, "ncurses does not know this terminal (TERM)");
     }
-    set_up(s);
+    set_up(s, colours);
     *to = s;
     return true;
 }

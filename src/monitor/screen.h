@@ -11,7 +11,7 @@
 typedef struct Screen Screen;
 
 /* Takes the terminal over. False: there is no ncurses, or no such terminal. Gives: screen_close. */
-bool screen_open(Screen **s, Err *e);
+bool screen_open(Screen **s, bool colours, Err *e);
 void screen_close(Screen *s); /* the terminal is as it was; NULL is fine */
 
 int screen_columns(const Screen *s);

@@ -78,8 +78,9 @@ void trainer_state_set_all(TrainerState *s, const json_t *texts) {
 }
 
 static void add_difference(Str *text, const char *name, const char *saved, const char *now) {
-    str_addf(text, "%s%s was %s and is %s", text->len ? "; " : "", name, saved ? saved : "not set",
-             now ? now : "not set");
+    bool rows = !strcmp(name, "data") && saved && now; /* fingerprints */
+    str_addf(text, "%s%s was %s and is %s%s", text->len ? "; " : "", name, saved ? saved : "not set",
+             now ? now : "not set", rows ? " (other rows, or in another order)" : "");
 }
 
 /* Older checkpoints keep the run's length among the settings. */
@@ -109,7 +110,11 @@ bool trainer_state_check_settings(const TrainerState *saved, const TrainerState 
         if (!setting_find(saved, now->setting[i].name))
             add_difference(&text, now->setting[i].name, NULL, now->setting[i].value);
     bool same = text.len == 0;
-    if (!same) fail(e, ERR_FAIL, "the checkpoint belongs to another configuration: %s", text.data);
+    if (!same)
+        fail(e, ERR_FAIL,
+             "the checkpoint belongs to another configuration: %s. The run's own config.yaml (--config) repeats what "
+             "it was made with",
+             text.data);
     str_free(&text);
     return same;
 }

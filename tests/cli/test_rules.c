@@ -22,6 +22,9 @@ static const struct {
 } trips[] = {
     {TRAIN "--lora-rank 8", NULL},
     {PLAN "--lora-alpha 8", NULL},
+    {PLAN "--mode lora --lora-alpha 0", NULL},
+    {TRAIN "--lr 0", NULL},
+    {"train --model ../model --data ../rows.jsonl --threads 1 --out new --dry-run --seq 16 --epochs 0", NULL},
     {TRAIN "--lora-dropout 0.1", NULL},
     {TRAIN "--lora-targets q,v", NULL},
     {PLAN "--adapter-dtype fp32", NULL},

@@ -76,6 +76,12 @@ TEST(quiet_and_json_leave_nothing_but_json) {
     }
 }
 
+TEST(a_run_is_gone_on_with_by_its_configuration) {
+    expect_said(snug_run("train --resume %s", test_path("run")), 2, "snug train --config RUN/config.yaml --resume");
+    folder("run");
+    expect_said(snug_run("train --config %s --resume", test_path("run")), 1, "run/config.yaml");
+}
+
 TEST(a_run_that_was_moved_is_looked_for_where_out_says) {
     expect_said(snug_run("train --model tally --data recipes/none.jsonl --seq 64 --out %s --resume", test_path("gone")),
                 1, "Was its folder moved?");

@@ -213,6 +213,31 @@ TEST(dataset_sharegpt_is_messages) {
     tokenizer_close(t);
 }
 
+TEST(a_system_field_begins_a_conversation_that_has_no_system_turn) {
+    static const char *const rows[] = {
+        "{\"messages\": [" TURN("system", "S") "," TURN("user", "hi") "," TURN("assistant", "yo") "]}",
+        "{\"system\": \"S\", \"messages\": [" TURN("user", "hi") "," TURN("assistant", "yo") "]}",
+        "{\"system\": \"other\", \"messages\": [" TURN("system", "S") "," TURN("user", "hi") "," TURN(
+            "assistant", "yo") "]}",
+    };
+    Tokenizer *t = tiny_tokenizer(false);
+    Template *chat = tiny_template(tiny_chatml);
+    DataOptions o = tiny_options(t, 80);
+    o.chat = chat;
+    uint64_t first = 0;
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        Err e;
+        Dataset *d = NULL;
+        EXPECT_OK(dataset_open(&d, tiny_file("a.jsonl", rows[i]), &o, &e));
+        if (!d) continue;
+        if (!i) first = dataset_fingerprint(d);
+        EXPECT(dataset_fingerprint(d) == first);
+        dataset_close(d);
+    }
+    template_free(chat);
+    tokenizer_close(t);
+}
+
 TEST(dataset_completion_of_messages_is_scored_alone) {
     Tokenizer *t = tiny_tokenizer(false);
     Template *chat = tiny_template(tiny_chatml);

@@ -102,7 +102,8 @@ TEST(tables_are_read_as_rows) {
     /* a first column that is empty, and a long record that the window has to grow for */
     const char *empty[] = {"ab<259>_________|b<259>."};
     o.pack = PACK_OFF;
-    expect_rows(put_file("d.tsv", BYTES("note\ttext\n\tab\n")), &o, 1, empty, "plain text (field: text)");
+    expect_rows(put_file("d.tsv", BYTES("note\ttext\n\tab\n")), &o, 1, empty,
+                "plain text (field: text); not used: note");
     Str s = {0};
     str_add(&s, "text\n\"");
     for (int i = 0; i < 3000000; i++) str_add(&s, i % 1000 ? "a" : "\n");
@@ -134,7 +135,9 @@ TEST(other_names_of_columns) {
             "m.jsonl",
             BYTES("{\"problem\": \"Q\", \"solution\": \"S\", \"answer\": \"A\", \"subject\": \"x\", \"level\": 3, "
                   "\"unique_id\": \"u\"}\n")),
-        &o, 1, math, "prompt and answer (fields: problem, solution), joined as they are");
+        &o, 1, math,
+        "prompt and answer (fields: problem, solution), joined as they are; not used: answer, subject, level, "
+        "unique_id");
     const char *user[] = {"QA<259>_____|A<259>."};
     expect_rows(put_file("u.jsonl", BYTES("{\"user\": \"Q\", \"assistant\": \"A\"}\n")), &o, 1, user, NULL);
     /* a model with a chat template: pairs are turns, said so, with a system text where there is one */

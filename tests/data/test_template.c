@@ -117,6 +117,37 @@ static void expect_refusal(const char *source, const char *said) {
         test_note("    \"%.60s\" said \"%s\", not \"%s\"", source, e.text, said);
 }
 
+/* ---- what ends a turn ---- */
+
+TEST(the_token_that_ends_a_turn_is_found_in_the_template) {
+    static const struct {
+        const char *tokenizer, *source, *piece; /* NULL: none */
+    } cases[] = {
+        {"tok_smollm2",
+         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+         "<|im_end|>"},
+        {"tok_llama3", "{% for m in messages %}{{ m.role }}: {{ m.content | trim }} <|eot_id|>{% endfor %}",
+         "<|eot_id|>"},
+        {"tok_llama3", "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", NULL}, /* no eos is known */
+        {"tok_llama3", "<|begin_of_text|>{% for m in messages %}# {{ m.role }}\n{{ m.content }}\n{% endfor %}", NULL},
+        {"tok_llama3", "{{ raise_exception('no') }}", NULL},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char path[200];
+        Tokenizer *k = NULL;
+        Template *t = NULL;
+        Err e;
+        snprintf(path, sizeof path, "tests/data/%s", cases[i].tokenizer);
+        EXPECT_OK(tokenizer_open(&k, path, &e));
+        EXPECT_OK(template_compile(&t, cases[i].source, "chat", &e));
+        int32_t want = cases[i].piece ? tokenizer_id(k, cases[i].piece) : -1;
+        EXPECT(template_turn_end(t, k) == want);
+        template_free(t);
+        tokenizer_close(k);
+    }
+}
+
 /* ---- what is said ---- */
 
 TEST(template_refusals_name_line_and_construct) {

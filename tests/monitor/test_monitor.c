@@ -491,6 +491,13 @@ TEST(a_terminal_is_drawn_live_and_q_gives_it_back) {
     if (!terminal_start(&t, "TERM=xterm LC_ALL=C.UTF-8 ", "monitor --interval 0.1")) return;
     EXPECT(terminal_wait(&t, "q leaves") && terminal_wait(&t, "Fake GPU") && terminal_wait(&t, "Evil?[2J?"));
     EXPECT(terminal_more(&t, 20)); /* and drawn again */
+    EXPECT(strstr(str_text(&t.shown), "[32m"));
+    terminal_type(&t, "q");
+    EXPECT(terminal_end(&t) == 0);
+    str_free(&t.shown);
+    if (!terminal_start(&t, "NO_COLOR=1 TERM=xterm LC_ALL=C.UTF-8 ", "monitor --interval 0.1")) return;
+    EXPECT(terminal_wait(&t, "q leaves") && terminal_wait(&t, "Fake GPU"));
+    EXPECT(!strstr(str_text(&t.shown), "[32m"));
     terminal_type(&t, "q");
     EXPECT(terminal_end(&t) == 0);
     str_free(&t.shown);
