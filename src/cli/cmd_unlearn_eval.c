@@ -394,7 +394,8 @@ static bool compare(const Options *o, Err *e) {
 static bool check_audit(const char *path, Err *e) {
     Audit a;
     if (!audit_check(&a, path, e)) return false;
-    log_line("%s: as it was written: %lld requests, %lld certified", path, (long long)a.records, (long long)a.certified);
+    log_line("%s: as it was written: %lld requests, %lld certified", path, (long long)a.records,
+             (long long)a.certified);
     json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "audit", path, "records", (json_int_t)a.records, "certified",
                              (json_int_t)a.certified, "chain", a.chain.link, "log", a.log);
     show_print_json(line);
