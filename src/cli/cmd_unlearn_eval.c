@@ -76,6 +76,10 @@ static bool open_rows(Scoring *s, const Evaluation *v, int fd, Err *e) {
         if (!dataset_open(&s->data, path, &d, e)) return fail_within(e, "the answers of --data");
         d.seq = dataset_enough(s->data);
     }
+    int64_t cut = dataset_report(s->data)->truncated;
+    if (cut)
+        log_warn("%lld of %lld answers are longer than --seq %lld: what fits of them is measured", (long long)cut,
+                 (long long)v->items.rows, (long long)opt_int(v->o, OPT_SEQ));
     return dataset_rows(s->data) == v->items.rows ||
            fail(e, ERR_FAIL, "--seq %lld: %lld answers have no room behind their questions; give a longer one",
                 (long long)opt_int(v->o, OPT_SEQ), (long long)(v->items.rows - dataset_rows(s->data)));
