@@ -146,6 +146,8 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 #define NO_COMMAND "belongs to --reward command, which is not among the rewards"
 #define NO_URL "belongs to an evaluator elsewhere, and no --evaluator-url is given"
 #define NO_EVALUATOR "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"
+#define LMCLEANER .by = OPT_METHOD, .needs = "lmcleaner", .verdict = RULE_REFUSE, .commands = ON_UNLEARN, \
+    .text = "belongs to --method lmcleaner, and this method does nothing with it"
 enum { ON_REWARDED = ON_GRPO | ON_GRPO_EVAL };
 
 /* What cannot have its effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
@@ -281,6 +283,16 @@ const Rule rules[] = {
     {.id = OPT_TOP_K, GREEDY},
     {.id = OPT_TOP_P, GREEDY},
     {.id = OPT_MIN_P, GREEDY},
+    {.id = OPT_WINDOW, LMCLEANER},
+    {.id = OPT_HESSIAN, LMCLEANER},
+    {.id = OPT_EPSILON, LMCLEANER},
+    {.id = OPT_BOUND, LMCLEANER},
+    {.id = OPT_ORACLE, LMCLEANER},
+    {.id = OPT_GAMMA_ITERATIONS, LMCLEANER},
+    REFUSES(OPT_REMOVE, OPT_METHOD, NULL, ON_UNLEARN,
+            "says what lmcleaner and retrain take out; a loss is tuned, and replay takes nothing out",
+            .needs = "lmcleaner|retrain"),
+    REFUSES(OPT_AT, OPT_METHOD, NULL, ON_UNLEARN, "belongs to --method replay", .needs = "replay"),
 };
 
 int rules_count(void) { return COUNT_OF(rules); }
