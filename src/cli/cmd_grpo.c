@@ -1,4 +1,5 @@
 /* cmd_grpo.c - snug grpo: from options to items, rewards and voices; the rest is a training session. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "cli/grpo_setup.h"
 #include "cli/session.h"
 #include "grpo/run.h"
+#include "store/identity.h"
 #include "weights/weights.h"
 
 typedef struct GrpoSession {
@@ -132,9 +134,24 @@ static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
     return grpo_setup_updates(&g->setup, s->base.o, per_epoch);
 }
 
+/* Which weights, in which format: where they are kept changes nothing. */
+static void set_side(json_t *to, const char *name, const ModelFiles *files, const ModelSpec *m) {
+    char text[64];
+    uint64_t id = 0;
+    Err unreadable = {0};
+    if (files->has_folder && !m->random_init) identity_of(&id, files->folder, &unreadable);
+    snprintf(text, sizeof text, "%016" PRIx64 "%s%s", id, m->quantised ? " in " : "",
+             m->quantised ? format_name(m->stored) : "");
+    json_object_set_new(to, name, json_string(text));
+}
+
 static void settings(const Session *s, json_t *to) {
-    const GrpoSession *g = s->own;
-    json_set_hex(to, "data", g->setup.items.hash);
+    const GrpoSetup *g = &((const GrpoSession *)s->own)->setup;
+    const GrpoSpec *spec = &g->spec;
+    bool other = strncmp(opt_text(s->base.o, OPT_REFERENCE), "same", 4) || spec->reference.quantised;
+    json_set_hex(to, "data", g->items.hash);
+    if (spec->has_evaluator) set_side(to, "evaluator", &g->evaluator, &spec->evaluator);
+    if (spec->reference_kind == REFERENCE_MODEL && other) set_side(to, "reference", &g->reference, &spec->reference);
 }
 
 static void result(const Session *s, json_t *to) {

@@ -30,7 +30,8 @@ typedef struct Removal {
     bool *removed;  /* owns; of all requests */
     int64_t first;  /* the first touched update */
     float *sum, *v; /* own */
-    double correction_norm, applied_norm, noise_norm;
+    double correction_norm, noise_norm;
+    double asked_norm, applied_norm; /* of both; what rounding left of that */
     double oracle_error, random_error; /* against retraining; NaN: not asked for */
     double began;
 } Removal;
@@ -175,15 +176,22 @@ static bool settle_mode(Removal *m, Err *e) {
     return true;
 }
 
-/* Numbers of samples are places in the file only where every sample became a row. */
-static bool check_numbering(const Dataset *d, Err *e) {
-    const DataReport *r = dataset_report(d);
-    return !r->dropped ||
+/* Numbers of samples are places in the data only where every sample became a row, and no file but the last lost its
+ * end. */
+static bool check_numbering(const UnlearnRun *r, Err *e) {
+    int64_t dropped = dataset_report(r->base.data)->dropped;
+    OptId cut = r->base.held_out ? OPT_VAL_SPLIT : OPT_MAX_SAMPLES;
+    if (dropped)
+        return fail(e, ERR_FAIL,
+                    "--forget: %" PRId64
+                    " samples of the data have nothing to learn and became no row, so the "
+                    "numbers of the others are not their places in the file. Take them out and train again",
+                    dropped);
+    return dataset_parts(r->base.data) < 2 || !(r->base.held_out || opt_given(&r->given, cut)) ||
            fail(e, ERR_FAIL,
-                "--forget: %" PRId64
-                " samples of the data have nothing to learn and became no row, so the "
-                "numbers of the others are not their places in the file. Take them out and train again",
-                r->dropped);
+                "--forget: --%s left out the end of each of the %d files of the data, so numbers of samples are not "
+                "their places in it. Train again on one file, or without it",
+                option_rows[cut].name, dataset_parts(r->base.data));
 }
 
 /* What an earlier request takes out is not taken out again. */
@@ -206,7 +214,7 @@ static bool read_requests(Removal *m, Err *e) {
         return fail(e, ERR_USAGE,
                     "--forget: which samples? Give a file of their numbers, or forget01, forget05, forget10");
     if (n > MOST_REQUESTS) return fail(e, ERR_USAGE, "--forget: %d requests, at most %d at a time", n, MOST_REQUESTS);
-    if (!check_numbering(r->base.data, e)) return false;
+    if (!check_numbering(r, e)) return false;
     m->removed = MEM_NEW(bool, rows);
     m->first = r->history.n_steps;
     for (int i = 0; i < n; i++) {
@@ -318,6 +326,7 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
     }
     double began = sensors_seconds();
+    m->asked_norm = vec_norm(r->team, m->sum, w->n);
     m->applied_norm = replay_add(r, m->sum);
     bool ok = exec_sync(x, e);
     m->run.apply_seconds = sensors_seconds() - began;
@@ -378,6 +387,10 @@ static bool lmcleaner(Removal *m, Err *e) {
     str_free(&audit);
     str_free(&requeue);
     if (!ok) return false;
+    if (fabs(m->applied_norm - m->asked_norm) > 0.1 * m->asked_norm)
+        log_warn("the result's format is too coarse for this correction: of its norm of %.4g rounding left %.4g; train "
+                 "with --precision fp32",
+                 m->asked_norm, m->applied_norm);
     log_line("a correction of norm %.4g, made in %s passes over batches of the run: %s", m->correction_norm,
              units_count(r->replay.passes).s, f.path);
     return finish(&f, e);
@@ -405,7 +418,7 @@ static bool read_set(Removal *m, const LossSpec *loss, ForgetSet *f, Err *e) {
         return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set",
                     n ? "is given several times" : "which samples?");
     int64_t rows = dataset_rows(r->base.data);
-    if (!check_numbering(r->base.data, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
+    if (!check_numbering(r, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
     return f->n < rows || !loss_has_retain(loss) ||
            fail(e, ERR_FAIL,
                 "--forget %s: names all samples, and nothing is left for the retain term; give --retain-alpha 0",
@@ -453,7 +466,8 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     if (isfinite(report.forget_nll_before)) /* rmu looks at no logits */
         str_addf(&moved, ", loss of the forgotten answers %.4f -> %.4f a token", report.forget_nll_before,
                  report.forget_nll_after);
-    log_line("%s: %s updates%s: %s", loss_names[loss->kind], units_count(report.updates).s, str_text(&moved), done.path);
+    log_line("%s: %s updates%s: %s", loss_names[loss->kind], units_count(report.updates).s, str_text(&moved),
+             done.path);
     str_free(&moved);
     return finish(&done, e);
 }

@@ -58,6 +58,10 @@ static bool open_rows(JobSetup *s, const Evaluation *v, int fd, Err *e) {
         if (!dataset_open(&s->data, path, &d, e)) return fail_within(e, "the answers of --data");
         d.seq = dataset_enough(s->data);
     }
+    int64_t cut = dataset_report(s->data)->truncated;
+    if (cut)
+        log_warn("%lld of %lld answers are longer than --seq %lld: what fits of them is measured", (long long)cut,
+                 (long long)v->items.rows, (long long)opt_int(v->o, OPT_SEQ));
     return dataset_rows(s->data) == v->items.rows ||
            fail(e, ERR_FAIL, "--seq %lld: %lld answers have no room behind their questions; give a longer one",
                 (long long)opt_int(v->o, OPT_SEQ), (long long)(v->items.rows - dataset_rows(s->data)));
@@ -351,7 +355,8 @@ static bool compare(const Options *o, Err *e) {
 static bool check_audit(const char *path, Err *e) {
     Audit a;
     if (!audit_check(&a, path, e)) return false;
-    log_line("%s: as it was written: %lld requests, %lld certified", path, (long long)a.records, (long long)a.certified);
+    log_line("%s: as it was written: %lld requests, %lld certified", path, (long long)a.records,
+             (long long)a.certified);
     json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "audit", path, "records", (json_int_t)a.records, "certified",
                              (json_int_t)a.certified, "chain", a.chain.link, "log", a.log);
     show_print_json(line);

@@ -225,7 +225,8 @@ void options_print(Str *out, const Options *o, bool changed_only) {
  * may change (train/resume.c). */
 static bool takes_part(const Options *o, OptId id) {
     if (!option_rows[id].maths || !(option_rows[id].commands >> o->command & 1)) return false;
-    if (option_rows[id].later && opt_is(o, id, option_rows[id].fallback)) return false;
+    const char *usual = option_rows[id].fallback;
+    if (option_rows[id].later && usual && opt_is(o, id, usual)) return false;
     if (option_rows[id].group == GROUP_LORA && id != OPT_MODE) return opt_is(o, OPT_MODE, "lora");
     return true;
 }

@@ -1,8 +1,8 @@
 /* run_names.h - names in a run's config.yaml as they are called from here.
  *
- * A run saves the names of its model and data as they were given, relative to the folder it was trained in, and its own
- * name (--out) with them. So where RUN/config.yaml says "out: runs/a", RUN/../.. is that folder, whatever the current one
- * is. A name that is not there is left as it is: relative to the current folder, or no file at all. */
+ * A run saves the names of its model and data as they were given, relative to the folder it was trained in, and its
+ * own name (--out) with them. So where RUN/config.yaml says "out: runs/a", RUN/../.. is that folder, whatever the
+ * current one is. A name that is not there is left as it is: relative to the current folder, or no file at all. */
 #ifndef CLI_RUN_NAMES_H
 #define CLI_RUN_NAMES_H
 

@@ -38,6 +38,8 @@ void dataset_pack_updates(Dataset *d, bool on) {
     d->by_update = on;
 }
 
+int dataset_parts(const Dataset *d) { return d->n_parts; }
+
 bool dataset_is_packed(const Dataset *d) {
     if (d->by_update) return true;
     for (int i = 0; i < d->n_parts; i++)

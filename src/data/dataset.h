@@ -115,6 +115,7 @@ int64_t dataset_enough(const Dataset *d);
 void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, with a histogram of the lengths */
 
 int64_t dataset_rows(const Dataset *d);          /* of one epoch, as a global batch counts them */
+int dataset_parts(const Dataset *d);             /* files */
 bool dataset_is_packed(const Dataset *d);        /* several samples may stand in one row */
 bool dataset_packs_updates(const Dataset *d);    /* PACK_UPDATE: what is counted above are samples */
 void dataset_pack_updates(Dataset *d, bool on);  /* from PACK_OFF to PACK_UPDATE, or back */

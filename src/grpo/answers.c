@@ -139,7 +139,8 @@ bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err
     bool ok = run_asking(&a, e);
     if (p.cut && !to->said_cut) {
         to->said_cut = true;
-        log_warn("%lld of %lld prompts are longer than --prompt-tokens %lld and lose their beginning; this is said once",
+        log_warn("%lld of %lld prompts are longer than --prompt-tokens %lld and lose their beginning; this is said "
+                 "once",
                  (long long)p.cut, (long long)ask->prompts, (long long)(to->context - to->answer));
     }
     token_ids_free(&p.ids);

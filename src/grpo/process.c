@@ -263,7 +263,9 @@ bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e
         int64_t tries = tries_in_vain(s);
         if (tries >= SCORER_TRIES) {
             drop_all(s);
-            return fail(e, ERR_FAIL, "the reward command has not scored one of the first %lld samples; the latest: %s",
+            return fail(e, ERR_FAIL,
+                        "the reward command has not scored one of the first %lld samples; the latest: %s. It is sent "
+                        "a JSON line and replies with one (docs/grpo.md)",
                         (long long)tries, s->why);
         }
         if (!keep_going || keep_going(user)) continue;

@@ -57,7 +57,8 @@ static bool read_set(EvalItems *t, EvalSetId id, const char *folder, const char 
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (!file_exists(path))
-        return fail(e, ERR_FAIL, "--data %s: there is no %s, which TOFU's metrics ask for", folder, name);
+        return fail(e, ERR_FAIL, "--data %s: there is no %s, which TOFU's metrics ask for%s", folder, name,
+                    id == SET_FORGET ? " (--forget is its name here: forget01, forget05 or forget10)" : "");
     json_t *rows = load_rows(path, e);
     if (!rows) return false;
     int64_t n = (int64_t)json_array_size(rows), from = id == SET_HOLDOUT ? MAX2(n - HOLDOUT, 0) : 0;

@@ -14,6 +14,7 @@
     "grpo --model ../model --parser test --prompt-tokens 8 --max-tokens 8 --group 2 --steps 1 --threads 1 " \
     "--out new --dry-run "
 #define EVAL "eval --model ../model --data ../rows.jsonl --seq 16 "
+#define FORGET "unlearn --run run --forget list --out forgot "
 #define ANSWER "generate --model ../model --prompts ../ids.jsonl --max-tokens 1 "
 
 /* One command for each option of each row, in the table's order; says: of rows that speak with numbers. */
@@ -135,6 +136,14 @@ static const struct {
     {ANSWER "--top-k 4", NULL},
     {ANSWER "--top-p 0.5", NULL},
     {ANSWER "--min-p 0.5", NULL},
+    {FORGET "--method npo --window 5", NULL},
+    {FORGET "--method retrain --hessian exact", NULL},
+    {FORGET "--method npo --epsilon 1", NULL},
+    {FORGET "--method retrain --bound 1", NULL},
+    {FORGET "--method replay --oracle", NULL},
+    {FORGET "--method npo --gamma-iterations 3", NULL},
+    {FORGET "--method npo --remove steps", NULL},
+    {FORGET "--at 3", NULL},
 };
 
 static bool make_inputs(void) {

@@ -146,6 +146,33 @@ TEST(a_run_that_goes_on_in_its_last_rollout_says_the_same_rewards) {
     json_decref(whole), json_decref(part);
 }
 
+/* What tokens are drawn by, how many answer a prompt, and who judges them; where a model is kept is none of it. */
+TEST(a_run_does_not_go_on_with_other_answers) {
+    static const char *const other[] = {"--group 8",
+                                        "--temperature 1",
+                                        "--top-k 5",
+                                        "--repetition-penalty 1.1",
+                                        "--prompt-tokens 31 --max-tokens 13",
+                                        "--evaluator-tokens 11",
+                                        "--evaluator same:int8",
+                                        "--reference same:int8"};
+    static const char how[] =
+        "--schedule constant --eval-samples 0 --reward length --evaluator same --evaluator-tokens 12";
+    char flags[300];
+    snprintf(flags, sizeof flags, "--steps 1 %s", how);
+    json_decref(run("answers", flags));
+    for (int i = 0; i < COUNT_OF(other); i++) {
+        Ran r = snug_run("grpo " TINY "--out %s/answers --steps 2 --resume %s %s", test_tmp(), how, other[i]);
+        char name[40];
+        snprintf(name, sizeof name, "%.*s was", (int)strcspn(other[i] + 2, " "), other[i] + 2);
+        if (!EXPECT(r.code == 1 && strstr(str_text(&r.err), name)))
+            test_note("    %s: exit %d\n%s", other[i], r.code, str_text(&r.err));
+        ran_free(&r);
+    }
+    snprintf(flags, sizeof flags, "--steps 2 --resume %s --evaluator same:streamed --reference same:streamed", how);
+    json_decref(run("answers", flags));
+}
+
 TEST(an_evaluator_on_the_ring_answers_what_the_policy_wrote) {
     json_t *j = run("judged", "--steps 2 --evaluator models/tally --evaluator-tokens 12 --reward length");
     EXPECT(number(j, "reward_first") >= 0 && number(j, "planned_bytes") == number(j, "measured_bytes"));

@@ -242,6 +242,36 @@ static void expect_from_afar(const char *run, const char *flags, int code, const
     str_free(&err);
 }
 
+/* The end of the first file is held out: sample 40 is no row 40. */
+TEST(numbers_that_are_no_places_in_the_data_are_refused) {
+    static const char *const cuts[] = {"--val-split 0.2", "--max-samples 20"};
+    char flags[700];
+    snug_make_job((SnugJob){2, 32, 48});
+    EXPECT(file_copy(test_path("rows.jsonl"), test_path("more.jsonl"), NULL));
+    forget("5\n");
+    for (int i = 0; i < 2; i++) {
+        snprintf(flags, sizeof flags, SGD "--steps 2 --data %s %s", test_path("more.jsonl"), cuts[i]);
+        if (!train(flags)) continue;
+        snprintf(flags, sizeof flags, "%.*s left out the end of each of the 2 files", (int)strcspn(cuts[i], " "),
+                 cuts[i]);
+        expect_refused("", 1, flags);
+        expect_refused("--method npo", 1, flags);
+    }
+}
+
+TEST(a_correction_that_rounding_takes_away_is_told) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD "--lr 1e-5 --precision bf16")) return;
+    forget("5\n");
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s --window 0 --json", test_path("o"), test_path("forget.txt"),
+                     test_path("u"));
+    json_t *j = r.code == 0 ? ran_json(&r) : NULL;
+    if (EXPECT(j)) EXPECT(number(j, "applied_norm") < 0.9 * number(j, "correction_norm"));
+    EXPECT(strstr(str_text(&r.err), "too coarse for this correction"));
+    json_decref(j);
+    ran_free(&r);
+}
+
 /* Its data is named relative to the folder it was trained in; a file of that name elsewhere is another one. */
 TEST(a_run_is_found_with_its_data_from_another_folder) {
     static const char npo[] = "--method npo --epochs 1";

@@ -104,6 +104,17 @@ TEST(an_evaluation_without_its_files_is_refused) {
     }
 }
 
+TEST(answers_that_are_cut_are_told) {
+    if (!make_folder()) return;
+    for (int cut = 0; cut < 2; cut++) {
+        Ran r = snug_run("unlearn-eval --model %s --data %s --no-rouge --threads 2 --seq %d", world_path("words"),
+                         world_path("tofu"), cut ? 20 : 512);
+        bool told = strstr(str_text(&r.err), "what fits of them is measured") != NULL;
+        if (!EXPECT(r.code == 0 && told == cut)) test_note("    exit %d\n%s", r.code, str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
 TEST(membership_tests_by_reference_and_gradients_are_planned_and_told_apart) {
     char flags[900];
     if (!make_folder()) return;
