@@ -4,8 +4,8 @@
  *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq 0 and infinity, so
  *   that probabilities vanish there. LANES lanes a token, a block per head and tile of queries. 2*D numbers read.
  *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all
- *   (a query that sees nothing counts as behind everything). A warp of the first head's block. Where queries see a
- *   prefix, prefixes(rows, padded / tile) says the same of it: earliest and latest beginning, latest and earliest end. */
+ *   (a query that sees nothing counts as behind everything). A warp of the first head's block. With a
+ *   prefix, prefixes(rows, padded / tile): its earliest and latest beginning, its latest and earliest end. */
 #include "backend/cuda/attend.cuh"
 
 enum { THREADS = 128, TILE = DEVICE_ATTEND_TILE };
