@@ -91,7 +91,14 @@ static bool open_items(Session *s, Err *e) {
 
 static bool shape(Session *s, Err *e) {
     GrpoSession *g = s->own;
-    return grpo_setup_shape(&g->setup, &s->spec, s->global_batch, s->o, s->machine.kind, e);
+    if (!grpo_setup_shape(&g->setup, &s->spec, s->global_batch, s->o, s->machine.kind, e)) return false;
+    grpo_setup_layout(&g->setup, &s->spec, s->o, &s->machine, &s->words, s->limits);
+    double with = g->setup.shared_seconds, without = g->setup.repeated_seconds;
+    if (with > 0 && without > 0)
+        log_line("prompts are %s: predicted %s an update, %s with %s prompts",
+                 g->setup.spec.share_prompts ? "shared" : "repeated", units_seconds(MIN2(with, without)).s,
+                 units_seconds(MAX2(with, without)).s, g->setup.spec.share_prompts ? "repeated" : "shared");
+    return true;
 }
 
 static void count(Session *s) {

@@ -69,6 +69,12 @@ static void count_host(PlanCase *c, const JobSpec *s) {
     c->host.batches += graph_judge_bytes(&c->best->judge);
 }
 
+static bool shape_grpo(PlanCase *c, Err *e) {
+    if (!grpo_setup_shape(&c->grpo, &c->asked, c->global_batch, c->o, c->machine.kind, e)) return false;
+    grpo_setup_layout(&c->grpo, &c->asked, c->o, &c->machine, &c->words, c->limits);
+    return true;
+}
+
 static bool prepare(PlanCase *c, Err *e) {
     const Options *o = c->o;
     if (!setup_model(&c->model, o, e) || !setup_spec(&c->asked, &c->global_batch, o, &c->model.config, true, e))
@@ -81,7 +87,7 @@ static bool prepare(PlanCase *c, Err *e) {
     if (!setup_limits(&c->limits, o, &c->machine, e)) return false;
     if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
-    if (c->has_grpo) return grpo_setup_shape(&c->grpo, &c->asked, c->global_batch, o, c->machine.kind, e);
+    if (c->has_grpo) return shape_grpo(c, e);
     if (!c->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
         log_warn("planned without the sentences that --save-best %s parses: give --data and --val-split or --eval-data",
                  opt_text(o, OPT_SAVE_BEST));

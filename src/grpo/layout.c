@@ -5,8 +5,7 @@
 
 #include "grpo/batches.h"
 
-const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups, MachineKind kind) {
-    if (kind != MACHINE_CPU) return "there is no kernel for shared prompts on a GPU yet";
+const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups) {
     if (!model_family(policy)->shares_prefix)
         return "this family of models selects the keys of one sequence a row";
     if (s->reference_kind == REFERENCE_MODEL && !model_family(&s->reference.config)->shares_prefix)
@@ -16,14 +15,13 @@ const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool wh
                : "an update trains on a part of each group's answers (--steps-per-generation above --accum)";
 }
 
-int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch, MachineKind kind) {
-    bool shares = s->share_prompts && kind == MACHINE_CPU && s->prompt_tokens > 1;
-    return shares ? batches_common_divisor(s->group, micro_batch) : 1;
+int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch) {
+    return s->share_prompts && s->prompt_tokens > 1 ? batches_common_divisor(s->group, micro_batch) : 1;
 }
 
 void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind kind) {
     const GrpoTask *g = (const GrpoTask *)t;
-    int64_t n = layout_answers(&g->spec, micro_batch, kind);
+    int64_t n = layout_answers(&g->spec, micro_batch);
     s->row_samples = n;
     s->shared_tokens = n > 1 ? g->spec.prompt_tokens - 1 : 0;
     s->seq = n > 1 ? s->shared_tokens + n * g->spec.answer_tokens : g->spec.prompt_tokens + g->spec.answer_tokens;

@@ -27,10 +27,10 @@ struct Layouts { /* one for each n: of the updates that such rows come to */
 void layouts_make(Layouts *l, const GrpoSpec *s, int64_t answers);
 void layouts_free(Layouts *l); /* zeros are fine */
 
-/* NULL: prompts can be shared on such a machine; else why not, with its hint. */
-const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups, MachineKind kind);
+/* NULL: prompts can be shared; else why not, with its hint. */
+const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups);
 
-int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch, MachineKind kind); /* n */
+int64_t layout_answers(const GrpoSpec *s, int64_t micro_batch); /* n */
 
 /* Task.lay_out; rows come from the task's layouts where it has some. */
 void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind kind);

@@ -144,8 +144,8 @@ TEST(a_row_holds_the_most_answers_that_divide_group_and_micro_batch) {
         EXPECT(s.seq == (n > 1 ? 99 + n * 20 : 120) && s.shared_tokens == (n > 1 ? 99 : 0));
         EXPECT(s.rows->most == 48 / n && s.rows->expected <= s.rows->most && job_samples(&s) == 48);
         EXPECT(s.rows->mean_tokens <= (double)(s.rows->most * s.seq));
-        job_set_micro(&s, want[i][0], MACHINE_CUDA); /* there is no kernel */
-        EXPECT(s.row_samples == 1 && s.seq == 120 && s.micro_batch == want[i][0]);
+        job_set_micro(&s, want[i][0], MACHINE_CUDA);
+        EXPECT(s.row_samples == n && s.micro_batch == want[i][0] / n);
     }
     EXPECT_NEAR(l.rows[l.n - 1].mean_tokens, 6 * 99 + 48 * 20, 1e-9); /* six groups, a row each */
     layouts_free(&l);
