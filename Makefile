@@ -135,6 +135,11 @@ endef
 $(foreach t,$(TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/tests/%.c.o: C_FLAGS += -I.
 
+# The GPU's kernels and tests on the processor.
+ifeq ($(CUDA),0)
+include tests/cuda_on_host/host.mk
+endif
+
 # Benches written in C: make build/cuda0-debug0/bench-load_speed
 $(B)/bench-%: $(B)/bench/%.c.o $(OBJ)
 	$(call note,LD,bench-$*)

@@ -6,7 +6,7 @@
 #define BACKEND_CUDA_ATTEND_CUH
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/ptx.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define HAVE_TENSOR_CORES 1 /* of the kind these kernels use; older cards take the plain kernels */

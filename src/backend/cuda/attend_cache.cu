@@ -31,12 +31,6 @@ template <typename Fn> static void with_cache_dim(int dim, Fn fn) {
 }
 
 #ifdef HAVE_TENSOR_CORES
-DEVICE uint32_t flip_block(uint32_t w) { /* an 8x8 block, a word a lane */
-    uint32_t t;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(t) : "r"(w));
-    return t;
-}
-
 /* Over the lanes of the same t. */
 DEVICE float most_of_slots(float x) {
 #pragma unroll

@@ -259,19 +259,13 @@ template <typename Pair> DEVICE Pair column_pair(const float *words, int which, 
     return *(const Pair *)(words + which * OTHER + n * 8 + lane % 4 * 2);
 }
 
-DEVICE uint32_t shared_word(uint32_t at) {
-    uint32_t w;
-    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(w) : "r"(at) : "memory");
-    return w;
-}
-
 /* A word of bits that begins with the lane's pair (n, c): keys own, bit m*16 + c/2*8 is row block m's; queries own, bit
  * n*8 + c%2. */
 template <bool KEYS_OWN, int MT> DEVICE uint32_t lane_bits(uint32_t bits, int m, int n, int c, int lane) {
     constexpr int WORDS = MT * 16 * WARPS / 32;
-    if (!KEYS_OWN) return shared_word(bits + (m * 16 + c / 2 * 8 + lane / 4) * 8) >> lane % 4 * 2 >> (n * 8 + c % 2);
+    if (!KEYS_OWN) return read_shared4(bits + (m * 16 + c / 2 * 8 + lane / 4) * 8) >> lane % 4 * 2 >> (n * 8 + c % 2);
     int key = lane / 4 + (MT == 1 ? thread_anew() / WARP % 2 * 16 : 0);
-    return shared_word(bits + (n * 8 + lane % 4 * 2 + c % 2) * WORDS * 4) >> key >> (m * 16 + c / 2 * 8);
+    return read_shared4(bits + (n * 8 + lane % 4 * 2 + c % 2) * WORDS * 4) >> key >> (m * 16 + c / 2 * 8);
 }
 
 /* P of S, packed. own: the warp's first row; other: the step's first row. */
@@ -424,7 +418,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
                 int thread = thread_anew(), warp = thread / WARP;
                 q.bits = memory + stage + B::MORE_AT +
                          (KEYS_OWN ? step * B::WORDS + warp * MT / 2 : warp * MT * 16 * 2 + step / 32) * 4;
-                if (!KEYS_OWN && !__any_sync(~0u, shared_word(q.bits + thread % WARP % (MT * 16) * 8) != 0)) continue;
+                if (!KEYS_OWN && !__any_sync(~0u, read_shared4(q.bits + thread % WARP % (MT * 16) * 8) != 0)) continue;
             }
             Sums<MT, STEP> s, dp;
             Packed<MT, STEP> p;

@@ -46,17 +46,6 @@ template <typename C, int N> struct Raw {
     }
 };
 
-DEVICE uint32_t difference(uint32_t a, uint32_t b, Bf16) {
-    uint32_t d;
-    asm("{ .reg .b32 one; mov.b32 one, 0xbf80bf80;\n fma.rn.bf16x2 %0, %2, one, %1; }\n" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-DEVICE uint32_t difference(uint32_t a, uint32_t b, F16) {
-    uint32_t d;
-    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-
 /* Two codes, a byte in each half, as two numbers: their bits become the last ones of a number whose steps are 1. */
 DEVICE uint32_t two_codes(uint32_t v, Bf16) {
     /* 128 + 7 bits; 128 or 256 */

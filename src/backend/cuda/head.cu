@@ -11,7 +11,7 @@
  * a gradient stay in shared memory, as many as leave room for another block. The gradient reads the others again,
  * backwards, so that what was read last is found in the second-level cache, and writes past that cache: 1 + 2 numbers
  * moved per logit, less what was kept or found. A row without a gradient is only written. */
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/ptx.cuh"
 #include "backend/cuda/product_kernels.h"
 #include "backend/cuda/vectors.cuh"
 

@@ -3,7 +3,7 @@
 #ifndef BACKEND_CUDA_PACKS_CUH
 #define BACKEND_CUDA_PACKS_CUH
 
-#include "backend/cuda/vectors.cuh"
+#include "backend/cuda/ptx.cuh"
 
 enum { WIDE = 8 };
 
@@ -67,7 +67,7 @@ DEVICE float sum_of_team(float x, const Team &t, float *part) {
     x = warp_sum(x);
     if (t.threads == WARP) return x;
     if (t.me % WARP == 0) part[t.me / WARP] = x;
-    asm volatile("bar.sync %0, %1;" ::"r"(t.number + 1), "r"(t.threads) : "memory");
+    sync_some(t.number + 1, t.threads);
     x = part[0];
     for (int i = 1; i < t.threads / WARP; i++) x += part[i];
     return x;

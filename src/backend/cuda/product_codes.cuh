@@ -4,7 +4,7 @@
 #ifndef BACKEND_CUDA_PRODUCT_CODES_CUH
 #define BACKEND_CUDA_PRODUCT_CODES_CUH
 
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/ptx.cuh"
 #include "backend/cuda/product_few.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -27,16 +27,15 @@ DEVICE uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i
 /* The i-th two of 16 codes. bf16: 128 + the code's low 7 bits, less 128 or, by its sign bit, 256. fp16: 1024 + (code +
  * 128), less 1152. */
 template <typename X> DEVICE uint32_t int8_pair(uint4 v, int i) {
-    uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140, pair;
+    uint32_t word = word_of(v, i / 2), which = i % 2 ? 0x4342 : 0x4140;
     if constexpr (std::is_same<X, Bf16>::value) {
         uint32_t p = __byte_perm(word, 0, which);
         uint32_t low = (p & 0x007f007fu) | 0x43004300u, off = (p & 0x00800080u) | 0x43004300u;
-        asm("{.reg .b32 m; mov.b32 m, 0xbf80bf80; fma.rn.bf16x2 %0, %2, m, %1;}" : "=r"(pair) : "r"(low), "r"(off));
+        return difference(low, off, Bf16());
     } else {
         uint32_t p = __byte_perm(word ^ 0x80808080u, 0x64646464u, which);
-        asm("{.reg .b32 z; mov.b32 z, 0xe480e480; add.rn.f16x2 %0, %1, z;}" : "=r"(pair) : "r"(p));
+        return difference(p, 0x64806480u, F16());
     }
-    return pair;
 }
 
 /* The two levels of a byte of nf4. */

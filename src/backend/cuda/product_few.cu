@@ -12,6 +12,7 @@
  * Bytes moved: w, and x once a multiprocessor. */
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/product_few.cuh"
+#include "backend/cuda/ptx.cuh"
 
 enum { WARPS = 8, THREADS = WARPS * WARP, WIDE = 8, COPIES = 16, ENOUGH_WARPS = 3072 };
 static const float CODE_ZERO = 8388608.0f + 128.0f; /* an int8 0 as a float's bits: 2^23 + 128 */
@@ -131,7 +132,7 @@ template <typename W, int R> DEVICE void prefetch_rows(const CudaFew &a, int64_t
         for (int i = 0; i < STRETCHES; i++) {
             int c = ((i * a.share + slice) * WARP + (int)(threadIdx.x % WARP)) * WIDE;
             const char *at = (const char *)a.w.data + min(row + r, a.cols - 1) * a.row_bytes + c * (int)sizeof(W);
-            if (c < a.inner) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+            if (c < a.inner) prefetch(at);
         }
 }
 

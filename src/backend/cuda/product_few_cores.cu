@@ -47,24 +47,7 @@ template <typename W> struct Shared {
     }
 };
 
-DEVICE void read_shared16_if(uint4 &v, uint32_t at, bool there) { /* else v stays */
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "r"(at), "r"((int)there) : "memory");
-}
-
 /* ---- w from memory into registers ---- */
-
-DEVICE void read_once16_if(uint4 &v, const char *at, bool there) { /* else v stays */
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];}"
-        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-        : "l"(at), "r"((int)there));
-}
-DEVICE void read_once4_if(uint32_t &v, const char *at, bool there) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u32 %0, [%1];}"
-                 : "+r"(v)
-                 : "l"(at), "r"((int)there));
-}
 
 struct Stage {
     uint4 w[2][2];    /* of row g or g+8, of the first or second 64 bytes */
@@ -128,17 +111,17 @@ template <typename W> DEVICE void make_pairs(char *shared, const Levels &levels)
 
 DEVICE void copy_async16(void *to, const void *from) {
 #ifdef HAVE_TENSOR_CORES
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+    copy16_async(shared_address(to), from);
 #endif
 }
 DEVICE void end_of_copies() { /* of a group */
 #ifdef HAVE_TENSOR_CORES
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copies_commit();
 #endif
 }
 template <int OPEN> DEVICE void wait_for_copies() { /* but for the last OPEN groups */
 #ifdef HAVE_TENSOR_CORES
-    asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+    copies_wait<OPEN>();
 #endif
 }
 

@@ -58,31 +58,7 @@ template <typename W, typename C> DEVICE int place_in_w(int row, int piece) {
 }
 DEVICE int place_in_x(int row, int piece) { return piece ^ (row & 1); }
 
-DEVICE uint4 read_shared16(uint32_t at) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
-DEVICE uint2 read_shared8(uint32_t at) {
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
-    return v;
-}
-DEVICE uint32_t read_shared4(uint32_t at) {
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-    return v;
-}
-
 /* ---- from memory into the ring ---- */
-
-DEVICE void copy16_once(uint32_t to, const void *from, bool there) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-}
 
 /* Where a thread's bytes of the next chunk come from. Behind a row's end and behind the last row any code of w will do:
  * x has zeros there, or the sum is not used. */

@@ -12,6 +12,7 @@
  * finite writes nothing (P7). */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/moments.cuh"
+#include "backend/cuda/ptx.cuh"
 
 enum { THREADS = 256, LANE = MOMENT_LANE, JOIN_THREADS = 1024 };
 static_assert(CUDA_UPDATE_TILE % (THREADS * LANE) == 0, "a tile is whole rounds of a block");
@@ -171,18 +172,8 @@ struct Rates { /* of one tensor, from the dials and its attributes */
     float decay; /* adamw: what is left of the weight; sgd: what joins the gradient */
 };
 
-/* To two units in the last place of fp32: what they give is small beside the weight it is added to. */
-DEVICE float quick_root(float x) {
-    float y;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEVICE float quick_inverse(float x) { /* of a root of fp32: never so small that it would be taken for 0 */
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
+/* The quick root and inverse are two units in the last place off: little beside the weight that the step is added to. A
+ * root of fp32 is never so small that its inverse would be taken of 0. */
 DEVICE void adamw_numbers(float (&w)[LANE], float (&m)[LANE], float (&v)[LANE], const float (&g)[LANE],
                           const Rates &r) {
 #pragma unroll

@@ -11,7 +11,7 @@
 #ifndef BACKEND_CUDA_WGMMA_CUH
 #define BACKEND_CUDA_WGMMA_CUH
 
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/ptx.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAVE_WGMMA 1
