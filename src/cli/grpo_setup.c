@@ -296,7 +296,7 @@ bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Opti
     g->spec.weights_stay = kind == MACHINE_CPU || !opt_is(o, OPT_OFFLOAD, "auto");
     if (!share_prompts(g, s, o, e)) return false;
     g->task = grpo_task(&g->spec);
-    layouts_make(&g->layouts, &g->spec, global_batch);
+    layouts_make(&g->layouts, &g->spec, global_batch, g->batches.completions);
     g->task.layouts = &g->layouts;
     job_set_micro(s, job_micro_samples(s), kind);
     s->attend = s->attend_asked = ATTEND_OWN; /* answers lie side by side in a row */

@@ -215,7 +215,8 @@ static double metric(const char *out, const char *kind, const char *key) { /* of
 /* The first rollout is the same; what is made of it differs by rounding. */
 TEST(shared_prompts_train_what_repeated_ones_train) {
     static const char *const ways[] = {"--beta 0.1 --num-iterations 2",
-                                       "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8"};
+                                       "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8",
+                                       "--beta 0.1 --micro-batch 4 --steps-per-generation 8"};
     static const char *const keys[][2] = {
         {"train", "loss"}, {"train", "grad_norm"}, {"grpo", "entropy"}, {"grpo", "reward"}};
     for (int i = 0; i < COUNT_OF(ways); i++) {
@@ -271,7 +272,7 @@ TEST(shared_prompts_keep_their_bits_where_memory_is_saved) {
 TEST(prompts_that_cannot_be_shared_are_refused_by_name_and_auto_repeats_them) {
     static const char *const bad[][2] = {
         {"plan --task grpo --model models/tally --device cpu --group 4 --global-batch 8 --steps-per-generation 2 "
-         "%s",
+         "--exact-policy %s",
          "--steps-per-generation"},
         {"plan --task grpo --model gsa-512m --device cpu --prompt-tokens 32 --max-tokens 8 %s", "sequence"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
