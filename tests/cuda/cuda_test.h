@@ -28,12 +28,17 @@ typedef struct CudaTest {
     void *cpu[CUDA_TEST_TENSORS];     /* after it, on either device; own */
     void *gpu[CUDA_TEST_TENSORS];
     int failures; /* one report per case is enough */
+    bool late;    /* one that may be left out */
     bool loose;   /* the plays' last bits may differ (a library's atomics): ... */
     int shown;    /* ... the play that is kept: 0 on its own, 1 first, 2 captured, 3 repeated */
 } CudaTest;
 
 bool cuda_test_ready(void);      /* false: test_skip was called */
 Backend *cuda_test_device(void); /* the GPU; opened once */
+
+/* From a case of a list to the next one that is tried: 1 on a card, more where the processor plays the kernels and the
+ * test is brief. (Cases that go through cuda_test_run are left out by that.) */
+int cuda_test_apart(void);
 
 /* Every tensor of the program, and scratch for its steps, in a place of its own; no step waits. Gives the bytes of
  * all. */

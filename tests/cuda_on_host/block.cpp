@@ -22,7 +22,6 @@ struct AsyncCopy {
 };
 
 struct Thread : HostThread {
-    Fiber fiber;
     bool ended;
     HostPlace at; /* where it waits */
     int barrier;  /* which one; -1: none */
@@ -52,6 +51,7 @@ HostThread *host_thread;
 HostBlock host_block;
 
 static Thread threads[MOST_THREADS];
+static Fiber fibers[MOST_THREADS];
 static Warp warps[MOST_WARPS];
 static Barrier barriers[BARRIERS];
 static Fiber home;
@@ -103,7 +103,7 @@ void host_fail(const char *fmt, ...) {
     va_start(ap, fmt);
     keep_error(fmt, ap);
     va_end(ap);
-    fiber_switch(&self()->fiber, &home, true);
+    fiber_switch(&fibers[self()->number], &home, true);
     abort();
 }
 
@@ -115,8 +115,12 @@ static void say_who_waits() {
         const Thread *t = &threads[i];
         ended += t->ended;
         if (t->ended) continue;
-        if (!first) first = t;
-        bool same = t->at.line == first->at.line && !strcmp(t->at.file, first->at.file);
+        if (!first || (first->barrier >= 0 && t->barrier < 0)) first = t;
+    }
+    for (int i = 0; i < n_threads; i++) {
+        const Thread *t = &threads[i];
+        if (t->ended) continue;
+        bool same = t->at.line == first->at.line && t->at.file == first->at.file;
         there += same;
         if (!same && !other) other = t;
     }
@@ -147,14 +151,14 @@ static void leave(Thread *t, bool ends) {
     Warp &w = warps[t->warp];
     Thread *next = w.ready ? next_lane(w, t->warp) : nullptr;
     if (next) host_thread = next;
-    fiber_switch(&t->fiber, next ? &next->fiber : &home, ends);
+    fiber_switch(&fibers[t->number], next ? &fibers[next->number] : &home, ends);
 }
 
 /* Another warp's turn, or another lane's, once in a while where order must not matter. */
 static void perhaps_leave(Thread *t) {
     if (host_draw(16)) return;
     warps[t->warp].down = host_draw(2);
-    fiber_switch(&t->fiber, &home, false);
+    fiber_switch(&fibers[t->number], &home, false);
 }
 
 static void settle_ended(Warp &w, int warp);
@@ -220,7 +224,7 @@ static bool sync(int number, int count, bool yes, HostPlace at) {
     Barrier &b = barriers[number];
     warps[t->warp].ready &= ~(1u << t->lane);
     t->barrier = number, t->at = at;
-    if (b.there && (b.at.line != at.line || strcmp(b.at.file, at.file)))
+    if (b.there && (b.at.line != at.line || b.at.file != at.file))
         host_fail("the barrier at %s:%d is reached by thread %d while others wait at %s:%d", short_name(at.file), at.line,
                   t->number, short_name(b.at.file), b.at.line);
     b.at = at, b.any |= yes;
@@ -235,7 +239,7 @@ static bool sync(int number, int count, bool yes, HostPlace at) {
         }
     b.had = b.any, b.any = false, b.there = 0;
     warps[t->warp].down = host_draw(2);
-    fiber_switch(&t->fiber, &home, false);
+    fiber_switch(&fibers[t->number], &home, false);
     return b.had;
 }
 
@@ -277,6 +281,7 @@ static void begin_block(int64_t number) {
     unsigned x = (unsigned)(number % g.x), y = (unsigned)(number / g.x % g.y), z = (unsigned)(number / g.x / g.y);
     host_block = {{x, y, z}, g, d};
     living = n_threads;
+    if (!fibers[0].stack) fiber_open(fibers, MOST_THREADS);
     memset(barriers, 0, sizeof barriers);
     for (int w = 0; w < n_warps; w++) {
         int lanes = n_threads - w * HOST_WARP;
@@ -290,8 +295,7 @@ static void begin_block(int64_t number) {
         t->number = i, t->warp = i / HOST_WARP, t->lane = i % HOST_WARP;
         t->ended = false, t->barrier = -1, t->groups = 0;
         t->copies.clear();
-        if (!t->fiber.stack) fiber_open(&t->fiber);
-        fiber_begin(&t->fiber, thread_main);
+        fiber_begin(&fibers[i], thread_main);
     }
     shared_begin(grid->shared);
 }
@@ -306,9 +310,11 @@ static void play_block() {
         }
         Thread *t = next_lane(warps[w], w);
         host_thread = t;
-        fiber_switch(&home, &t->fiber, false);
+        fiber_switch(&home, &fibers[t->number], false);
     }
     if (failed) return;
+    for (int i = 0; i < n_threads; i++)
+        if (!fiber_fits(&fibers[i])) set_error("thread %d needs more than %d KiB of stack", i, FIBER_STACK >> 10);
     const char *wrong = shared_end();
     if (wrong) set_error("%s", wrong);
 }

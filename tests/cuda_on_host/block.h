@@ -20,7 +20,9 @@ struct HostPlace { /* in a kernel */
     const char *file;
     int line;
 };
-#define HOST_HERE HostPlace{__builtin_FILE(), __builtin_LINE()}
+/* Parameters of what a kernel calls: where it does. */
+#define HOST_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define HOST_HERE HostPlace{file, line}
 
 struct uint3 {
     unsigned x, y, z;

@@ -97,11 +97,10 @@ template <typename K> cudaError_t cudaOccupancyMaxPotentialClusterSize(int *bloc
 
 /* ---- barriers ---- */
 
-#define HOST_AT HostPlace at = HOST_HERE
-static inline void __syncthreads(HOST_AT) { host_sync_block(false, at); }
-static inline int __syncthreads_or(int yes, HOST_AT) { return host_sync_block(yes, at); }
+static inline void __syncthreads(HOST_AT) { host_sync_block(false, HOST_HERE); }
+static inline int __syncthreads_or(int yes, HOST_AT) { return host_sync_block(yes, HOST_HERE); }
 static inline void __syncwarp(unsigned mask = ~0u, HOST_AT) {
-    host_converge(mask, true, nullptr, [](void *const *) {}, at);
+    host_converge(mask, true, nullptr, [](void *const *) {}, HOST_HERE);
 }
 static inline void __threadfence() {}
 
@@ -128,18 +127,18 @@ template <typename T> T host_shuffled(unsigned mask, T x, int from, HostPlace at
     return x;
 }
 template <typename T> T __shfl_sync(unsigned mask, T x, int from, HOST_AT) {
-    return host_shuffled(mask, x, from & 31, at);
+    return host_shuffled(mask, x, from & 31, HOST_HERE);
 }
 template <typename T> T __shfl_xor_sync(unsigned mask, T x, int bits, HOST_AT) {
-    return host_shuffled(mask, x, (host_thread->lane ^ bits) & 31, at);
+    return host_shuffled(mask, x, (host_thread->lane ^ bits) & 31, HOST_HERE);
 }
 template <typename T> T __shfl_up_sync(unsigned mask, T x, int by, HOST_AT) {
     int lane = host_thread->lane;
-    return host_shuffled(mask, x, lane < by ? lane : lane - by, at);
+    return host_shuffled(mask, x, lane < by ? lane : lane - by, HOST_HERE);
 }
 template <typename T> T __shfl_down_sync(unsigned mask, T x, int by, HOST_AT) {
     int lane = host_thread->lane;
-    return host_shuffled(mask, x, lane + by > 31 ? lane : lane + by, at);
+    return host_shuffled(mask, x, lane + by > 31 ? lane : lane + by, HOST_HERE);
 }
 struct HostBallot {
     bool mine;
@@ -153,11 +152,11 @@ static inline unsigned __ballot_sync(unsigned mask, int yes, HOST_AT) {
             if (of_lane[i] && ((HostBallot *)of_lane[i])->mine) all |= 1u << i;
         for (int i = 0; i < HOST_WARP; i++)
             if (of_lane[i]) ((HostBallot *)of_lane[i])->all = all;
-    }, at);
+    }, HOST_HERE);
     return b.all;
 }
-static inline int __any_sync(unsigned mask, int yes, HOST_AT) { return __ballot_sync(mask, yes, at) != 0; }
-static inline int __all_sync(unsigned mask, int yes, HOST_AT) { return __ballot_sync(mask, !yes, at) == 0; }
+static inline int __any_sync(unsigned mask, int yes, HOST_AT) { return __ballot_sync(mask, yes, file, line) != 0; }
+static inline int __all_sync(unsigned mask, int yes, HOST_AT) { return __ballot_sync(mask, !yes, file, line) == 0; }
 
 /* ---- memory ---- */
 

@@ -3,9 +3,11 @@
 # compiler and no toolkit. cublas.c and cudnn*.c, which speak to libraries, are replaced by libraries.c.
 HOST     := $(B)/cuda-host
 CXX_IS   := $(if $(filter default,$(origin CXX)),$(subst clang,clang++,$(subst gcc,g++,$(CC:cc=c++))),$(CXX))
-HOST_CU  := $(sort $(wildcard src/backend/cuda/*.cu))
+# Tests of the product library's choices, and of whole runs: they need it, or take minutes.
+HOST_NOT := $(addprefix tests/cuda/test_,choices.c chain.c generate.c grpo.c loop.c losses.c)
+HOST_CU  := $(sort $(wildcard src/backend/cuda/*.cu tests/cuda_on_host/*.cu))
 HOST_C   := $(filter-out %/cublas.c %/cudnn.c %/cudnn_graph.c,$(sort $(wildcard src/backend/cuda/*.c))) \
-            src/backend/backend.c $(sort $(wildcard tests/cuda/*.c tests/cuda_on_host/*.c))
+            src/backend/backend.c $(filter-out $(HOST_NOT),$(sort $(wildcard tests/cuda/*.c tests/cuda_on_host/*.c)))
 HOST_CXX := $(sort $(wildcard tests/cuda_on_host/*.cpp))
 HOST_CUH := $(patsubst src/%,$(HOST)/headers/%,$(filter-out %/ptx.cuh,$(wildcard src/backend/cuda/*.cuh)))
 HOST_OBJ := $(patsubst %,$(HOST)/%.o,$(HOST_CU) $(HOST_C) $(HOST_CXX))

@@ -15,7 +15,7 @@
 #include "tests/cuda_on_host/device.h"
 
 enum { MAJOR = 8, MINOR = 0, PROCESSORS = 6, SHARED_USUAL = 48 << 10, SHARED_MOST = 163 << 10, MOST_BLOCK = 1024 };
-static const size_t TOTAL = (size_t)4 << 30;
+static const size_t TOTAL = (size_t)4 << 30, PAGE = 2 << 20;
 
 /* ---- errors ---- */
 
@@ -87,9 +87,14 @@ cudaError_t cudaHostUnregister(void *p) { return cudaSuccess; }
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags) { return *device = host, cudaSuccess; }
 
 static CUresult reserve(CUdeviceptr *at, size_t bytes, size_t align, CUdeviceptr wanted, unsigned long long flags) {
-    void *p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    *at = (CUdeviceptr)(uintptr_t)p;
-    return p == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    char *p = (char *)mmap(nullptr, bytes + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    char *first = (char *)(((uintptr_t)p + PAGE - 1) / PAGE * PAGE);
+    if (first > p) munmap(p, (size_t)(first - p));
+    munmap(first + bytes, (size_t)(p + PAGE - first));
+    madvise(first, bytes, MADV_HUGEPAGE); /* a wish */
+    *at = (CUdeviceptr)(uintptr_t)first;
+    return CUDA_SUCCESS;
 }
 static CUresult unreserve(CUdeviceptr at, size_t bytes) {
     return munmap((void *)(uintptr_t)at, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -232,7 +237,6 @@ cudaError_t host_launch(const HostGrid &g, const void *kernel, cudaStream_t s, s
     queue(s, [=] {
         if (host_run(g, run)) return;
         snprintf(launch_error, sizeof launch_error, "%s", host_error());
-        fprintf(stderr, "  %s\n", launch_error);
         keep(cudaErrorLaunchFailure);
     });
     return cudaSuccess;

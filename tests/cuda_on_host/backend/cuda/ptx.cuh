@@ -13,11 +13,19 @@ static inline void host_copy(uint32_t to, const void *from, int bytes, bool ther
     if (there && (uintptr_t)from % (unsigned)bytes) host_fail("an asynchronous copy from an address that is not aligned");
     host_copy_async(host_shared_at(to, bytes, at), there ? from : nullptr, bytes);
 }
-DEVICE void copy16_async(uint32_t to, const void *from, bool there, HOST_AT) { host_copy(to, from, 16, there, at); }
-DEVICE void copy16_async(uint32_t to, const void *from, HOST_AT) { host_copy(to, from, 16, true, at); }
-DEVICE void copy8_async(uint32_t to, const void *from, bool there, HOST_AT) { host_copy(to, from, 8, there, at); }
-DEVICE void copy4_async(uint32_t to, const void *from, bool there, HOST_AT) { host_copy(to, from, 4, there, at); }
-DEVICE void copy16_once(uint32_t to, const void *from, bool there, HOST_AT) { host_copy(to, from, 16, there, at); }
+DEVICE void copy16_async(uint32_t to, const void *from, bool there, HOST_AT) {
+    host_copy(to, from, 16, there, HOST_HERE);
+}
+DEVICE void copy16_async(uint32_t to, const void *from, HOST_AT) { host_copy(to, from, 16, true, HOST_HERE); }
+DEVICE void copy8_async(uint32_t to, const void *from, bool there, HOST_AT) {
+    host_copy(to, from, 8, there, HOST_HERE);
+}
+DEVICE void copy4_async(uint32_t to, const void *from, bool there, HOST_AT) {
+    host_copy(to, from, 4, there, HOST_HERE);
+}
+DEVICE void copy16_once(uint32_t to, const void *from, bool there, HOST_AT) {
+    host_copy(to, from, 16, there, HOST_HERE);
+}
 DEVICE void copies_commit() { host_copies_commit(); }
 template <int LEFT> DEVICE void copies_wait() { host_copies_wait(LEFT); }
 
@@ -44,8 +52,10 @@ template <bool FLIPPED> void host_blocks(uint32_t (&r)[4], uint32_t address, Hos
     host_converge(~0u, false, &mine, host_load_blocks<FLIPPED>, at);
     memcpy(r, mine.word, sizeof r);
 }
-DEVICE void load_blocks(uint32_t (&r)[4], uint32_t at_byte, HOST_AT) { host_blocks<false>(r, at_byte, at); }
-DEVICE void load_blocks_flipped(uint32_t (&r)[4], uint32_t at_byte, HOST_AT) { host_blocks<true>(r, at_byte, at); }
+DEVICE void load_blocks(uint32_t (&r)[4], uint32_t address, HOST_AT) { host_blocks<false>(r, address, HOST_HERE); }
+DEVICE void load_blocks_flipped(uint32_t (&r)[4], uint32_t address, HOST_AT) {
+    host_blocks<true>(r, address, HOST_HERE);
+}
 
 struct HostFlip {
     uint32_t mine, flipped;
@@ -60,7 +70,7 @@ static inline void host_flip(void *const *of_lane) {
 }
 DEVICE uint32_t flip_block(uint32_t w, HOST_AT) {
     HostFlip f = {w, 0};
-    host_converge(~0u, false, &f, host_flip, at);
+    host_converge(~0u, false, &f, host_flip, HOST_HERE);
     return f.flipped;
 }
 
@@ -96,7 +106,7 @@ template <typename T> void host_multiply(void *const *of_lane) {
 template <typename T>
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, HOST_AT) {
     HostProduct p = {c, a, {b0, b1}};
-    host_converge(~0u, false, &p, host_multiply<T>, at);
+    host_converge(~0u, false, &p, host_multiply<T>, HOST_HERE);
 }
 
 /* ---- numbers ---- */
@@ -118,11 +128,11 @@ template <typename V> V host_read_shared(uint32_t address, HostPlace at) {
     memcpy(&v, host_shared_at(address, (int)sizeof v, at), sizeof v);
     return v;
 }
-DEVICE uint4 read_shared16(uint32_t address, HOST_AT) { return host_read_shared<uint4>(address, at); }
-DEVICE uint2 read_shared8(uint32_t address, HOST_AT) { return host_read_shared<uint2>(address, at); }
-DEVICE uint32_t read_shared4(uint32_t address, HOST_AT) { return host_read_shared<uint32_t>(address, at); }
+DEVICE uint4 read_shared16(uint32_t address, HOST_AT) { return host_read_shared<uint4>(address, HOST_HERE); }
+DEVICE uint2 read_shared8(uint32_t address, HOST_AT) { return host_read_shared<uint2>(address, HOST_HERE); }
+DEVICE uint32_t read_shared4(uint32_t address, HOST_AT) { return host_read_shared<uint32_t>(address, HOST_HERE); }
 DEVICE void read_shared16_if(uint4 &v, uint32_t address, bool there, HOST_AT) {
-    if (there) v = host_read_shared<uint4>(address, at);
+    if (there) v = host_read_shared<uint4>(address, HOST_HERE);
 }
 DEVICE void read_once16_if(uint4 &v, const char *at, bool there) {
     if (there) v = *(const uint4 *)at;
@@ -134,7 +144,7 @@ DEVICE void prefetch(const void *at) {}
 
 /* ---- threads ---- */
 
-DEVICE void sync_some(int number, int threads, HOST_AT) { host_sync_some(number, threads, at); }
+DEVICE void sync_some(int number, int threads, HOST_AT) { host_sync_some(number, threads, HOST_HERE); }
 DEVICE int thread_anew() { return (int)threadIdx.x; }
 
 #endif
