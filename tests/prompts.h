@@ -25,4 +25,16 @@ static inline void shared_prompts(int32_t *begin, int32_t *prefix, int64_t token
     }
 }
 
+/* The same of exact lengths: groups of a prompt and `answers` answers. */
+static inline void even_prompts(int32_t *begin, int32_t *prefix, int64_t tokens, int64_t seq, int64_t prompt,
+                                int64_t answer, int64_t answers) {
+    for (int64_t i = 0; i < tokens; i++) {
+        int64_t t = i % seq, group = t / (prompt + answers * answer) * (prompt + answers * answer), own = t - group;
+        bool answers_it = own >= prompt;
+        begin[i] = (int32_t)(group + (answers_it ? prompt + (own - prompt) / answer * answer : 0));
+        prefix[2 * i] = answers_it ? (int32_t)group : 0;
+        prefix[2 * i + 1] = answers_it ? (int32_t)(group + prompt) : 0;
+    }
+}
+
 #endif
