@@ -178,7 +178,7 @@ static CudaAttend attend_of(const Data *d, Bf16 *o, float *lse) {
 static DeviceAttendGrad cut_of(const Data *d) {
     AttrHeads h = {};
     h.seq = d->p.seq, h.heads = d->p.heads, h.kv_heads = d->p.kv_heads, h.head_dim = d->p.dim;
-    return device_attend_grad(&h, FMT_BF16, d->tokens);
+    return device_attend_grad(&h, FMT_BF16, d->tokens, false);
 }
 
 /* The gradient of the reference's o, its sums cut into n_parts; 0: as a plan would. */

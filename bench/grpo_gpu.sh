@@ -41,6 +41,14 @@ for r in $rows; do
     8b-20k)  row $r --model qwen3-8b --mode lora --lora-rank 16 --quantize nf4 --group 8 --global-batch 8 \
         --prompt-tokens 12000 \
                  --max-tokens 8000 --meta-prompt "@$work/long.txt" --steps 1 --budget "${BUDGET:-54GB}" ;;
+    # the same rollouts, trained on with prompts that are computed once a group and with repeated ones; not in the default
+    # list until a card has run them
+    share-on | share-off)
+             for p in 128 512; do
+                 row $r-$p --model qwen2.5-0.5b --mode full --group 8 --global-batch 128 --prompt-tokens $p \
+                     --meta-prompt "@$work/meta.txt" --max-tokens 256 --steps 4 --share-prompts ${r#share-}
+             done
+             row $r-7b $lora --max-tokens 256 --steps 3 --share-prompts ${r#share-} ;;
     many)    row $r --model qwen2.5-0.5b --mode full --group 8 --global-batch 128 $short --max-tokens 64 \
                  --evaluator qwen2.5-0.5b --steps "${STEPS:-100}" ;;
     # the same job with nothing, one and both models coming by phase: the same checksum

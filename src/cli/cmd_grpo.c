@@ -93,7 +93,15 @@ static bool open_items(Session *s, Err *e) {
 
 static bool shape(Session *s, Err *e) {
     GrpoSession *g = s->own;
-    return grpo_setup_shape(&g->setup, &s->base.spec, s->base.global_batch, s->base.o, s->base.machine.kind, e);
+    JobSetup *b = &s->base;
+    if (!grpo_setup_shape(&g->setup, &b->spec, b->global_batch, b->o, b->machine.kind, e)) return false;
+    grpo_setup_layout(&g->setup, &b->spec, b->o, &b->machine, &b->words, b->limits);
+    double with = g->setup.shared_seconds, without = g->setup.repeated_seconds;
+    if (with > 0 && without > 0)
+        log_line("prompts are %s: predicted %s an update, %s with %s prompts",
+                 g->setup.spec.share_prompts ? "shared" : "repeated", units_seconds(MIN2(with, without)).s,
+                 units_seconds(MAX2(with, without)).s, g->setup.spec.share_prompts ? "repeated" : "shared");
+    return true;
 }
 
 static void count(Session *s) {

@@ -279,9 +279,9 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e) {
 
 /* ---- what is planned ---- */
 
-static bool share_prompts(GrpoSetup *g, const JobSpec *s, const Options *o, MachineKind kind, Err *e) {
+static bool share_prompts(GrpoSetup *g, const JobSpec *s, const Options *o, Err *e) {
     const BatchSpec *b = &g->batches.spec;
-    const char *why = layout_forbids(&g->spec, &s->m.config, b->steps <= b->accum, kind);
+    const char *why = g->repeats = layout_forbids(&g->spec, &s->m.config, b->steps <= b->accum);
     g->spec.share_prompts = !why && !opt_is(o, OPT_SHARE_PROMPTS, "off");
     return !why || !opt_is(o, OPT_SHARE_PROMPTS, "on") ||
            fail(e, ERR_USAGE,
@@ -290,14 +290,44 @@ static bool share_prompts(GrpoSetup *g, const JobSpec *s, const Options *o, Mach
 
 bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Options *o, MachineKind kind, Err *e) {
     g->spec.weights_stay = kind == MACHINE_CPU || !opt_is(o, OPT_OFFLOAD, "auto");
-    if (!share_prompts(g, s, o, kind, e)) return false;
+    if (!share_prompts(g, s, o, e)) return false;
     g->task = grpo_task(&g->spec);
-    layouts_make(&g->layouts, &g->spec, global_batch);
+    layouts_make(&g->layouts, &g->spec, global_batch, g->batches.completions);
     g->task.layouts = &g->layouts;
     job_set_micro(s, job_micro_samples(s), kind);
     s->attend = s->attend_asked = ATTEND_OWN; /* answers lie side by side in a row */
     s->evaluate = false;                      /* held-out items are answered, not scored by a loss */
     return true;
+}
+
+/* Of an update of the fastest plan; 0: none fits. */
+static double update_seconds(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
+    Search *f = MEM_NEW(Search, 1);
+    Job *j = MEM_NEW(Job, 1);
+    Ring *r = MEM_NEW(Ring, 1);
+    bool fits = job_search(f, &s, m, host, setup_freedom(o), limits) && job_plan(j, r, &s, m, host, NULL);
+    double seconds = fits ? ring_round_seconds(r, m) : 0;
+    ring_close(r);
+    search_free(f);
+    mem_free(f), mem_free(j), mem_free(r);
+    return seconds;
+}
+
+/* Fewer tokens are computed with prompts that are shared; on a GPU only snug's kernels by mma.sync attend to them. */
+void grpo_setup_layout(GrpoSetup *g, JobSpec *s, const Options *o, const Machine *m, const Words *policy,
+                       FitLimits limits) {
+    if (!opt_is(o, OPT_SHARE_PROMPTS, "auto") || !g->spec.share_prompts) return;
+    HostBytes host = grpo_setup_host(g, s, policy);
+    GrpoTask task = g->task;
+    JobSpec repeated = *s;
+    task.spec.share_prompts = false;
+    repeated.task = &task.task;
+    job_set_micro(&repeated, job_micro_samples(s), m->kind);
+    double with = g->shared_seconds = update_seconds(*s, o, m, &host, limits);
+    double without = g->repeated_seconds = update_seconds(repeated, o, m, &host, limits);
+    if (with <= 0 || without <= 0 || with <= without * (1 + FIT_SAME_TIME)) return;
+    g->spec.share_prompts = g->task.spec.share_prompts = false;
+    job_set_micro(s, job_micro_samples(s), m->kind);
 }
 
 static int64_t words_bytes(const Words *w) {

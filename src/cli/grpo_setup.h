@@ -18,6 +18,9 @@ typedef struct GrpoSetup {
     ModelFiles evaluator, reference; /* where their weights are */
     Items items, held_out;           /* owns */
     Words evaluator_words;           /* owns; no tokenizer: it has the policy's */
+    const char *repeats; /* why prompts cannot be shared; NULL: they can */
+    /* what an update of the fastest plan takes; 0: not asked (--share-prompts), or none fits */
+    double shared_seconds, repeated_seconds;
 } GrpoSetup;
 
 /* Fills g and what of the job's spec belongs to it: seq, task, batches. g stays where it is while the job is used. */
@@ -50,6 +53,9 @@ bool grpo_setup_rewards(RewardSetup *r, const Options *o, Err *e); /* gives: mem
 /* Before the planner decides: what lies in rows, how many updates have, and who attends. Refuses prompts that are
  * to be shared where they cannot be. */
 bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Options *o, MachineKind kind, Err *e);
+/* Then, where nobody has said: whether prompts are shared, by the predicted times of both. */
+void grpo_setup_layout(GrpoSetup *g, JobSpec *s, const Options *o, const Machine *m, const Words *policy,
+                       FitLimits limits);
 /* What a run takes of the host beside its ring. */
 HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy);
 /* Of the whole run: --steps, or those of --epochs. */

@@ -51,6 +51,13 @@ static void count_host(PlanCase *c) {
     b->host.batches = run_batch_bytes(&b->spec, b->global_batch, b->data, workers) + graph_judge_bytes(&c->best->judge);
 }
 
+static bool shape_grpo(PlanCase *c, Err *e) {
+    JobSetup *b = &c->base;
+    if (!grpo_setup_shape(&c->grpo, &b->spec, b->global_batch, b->o, b->machine.kind, e)) return false;
+    grpo_setup_layout(&c->grpo, &b->spec, b->o, &b->machine, &b->words, b->limits);
+    return true;
+}
+
 static bool prepare(PlanCase *c, const Options *o, Err *e) {
     JobSetup *b = &c->base;
     if (!setup_job_model(b, o, true, e)) return false;
@@ -61,7 +68,7 @@ static bool prepare(PlanCase *c, const Options *o, Err *e) {
     if (!setup_job_machine(b, e)) return false;
     if (!(c->has_grpo ? open_items : open_data)(c, e)) return false; /* a policy's data are prompts, not rows */
     count_updates(c);
-    if (c->has_grpo) return grpo_setup_shape(&c->grpo, &b->spec, b->global_batch, o, b->machine.kind, e);
+    if (c->has_grpo) return shape_grpo(c, e);
     if (!b->held_out && (opt_is(o, OPT_SAVE_BEST, "smatch") || opt_is(o, OPT_SAVE_BEST, "validity")))
         log_warn("planned without the sentences that --save-best %s parses: give --data and --val-split or --eval-data",
                  opt_text(o, OPT_SAVE_BEST));

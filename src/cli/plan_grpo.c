@@ -127,19 +127,37 @@ void plan_grpo_say_update(Str *text, const PlanCase *c) {
              g->expected_tokens ? "--expected-completion" : "--max-tokens");
 }
 
-/* Of a micro-step, and of the same without sharing. */
+static const char *why_repeated(const PlanCase *c) {
+    if (c->grpo.repeats) return c->grpo.repeats;
+    if (opt_is(c->base.o, OPT_SHARE_PROMPTS, "off")) return "--share-prompts off";
+    return c->grpo.spec.share_prompts ? "an answer has a row of its own in this micro-batch" : "that is faster";
+}
+
+static json_t *seconds_or_null(double seconds) {
+    return seconds > 0 ? json_real(seconds) : json_null();
+}
+
+/* Of a micro-step, and of the same without sharing; and the times that have decided. */
 static void add_shared(Str *text, json_t *root, const PlanCase *c) {
     const JobSpec *s = &c->base.job.spec;
     const GrpoSpec *g = &c->grpo.spec;
     int64_t tokens = s->micro_batch * s->seq, alone = job_micro_samples(s) * (g->prompt_tokens + g->answer_tokens);
+    double with = c->grpo.shared_seconds, without = c->grpo.repeated_seconds;
+    double faster = with > 0 && without > 0 ? MAX2(with / without, without / with) : 1;
     json_object_set_new(
         root, "shared_prompts",
-        json_pack("{s:I, s:I, s:I}", "answers_a_row", (json_int_t)MAX2(s->row_samples, 1), "micro_step_tokens",
-                  (json_int_t)tokens, "micro_step_tokens_without", (json_int_t)alone));
-    if (s->row_samples <= 1) return;
-    str_addf(text, "prompts are shared: %lld answers a row, %s tokens a micro-step of %lld answers, %s without\n",
-             (long long)s->row_samples, units_count(tokens).s, (long long)job_micro_samples(s),
-             units_count(alone).s);
+        json_pack("{s:I, s:I, s:I, s:o, s:o}", "answers_a_row", (json_int_t)MAX2(s->row_samples, 1),
+                  "micro_step_tokens", (json_int_t)tokens, "micro_step_tokens_without", (json_int_t)alone,
+                  "update_seconds", seconds_or_null(with), "update_seconds_without",
+                  seconds_or_null(without)));
+    if (s->row_samples > 1)
+        str_addf(text, "prompts are shared: %lld answers a row, %s tokens a micro-step of %lld answers, %s without",
+                 (long long)s->row_samples, units_count(tokens).s, (long long)job_micro_samples(s),
+                 units_count(alone).s);
+    else
+        str_addf(text, "prompts are repeated: %s", why_repeated(c));
+    if (faster != 1) str_addf(text, "; an update is predicted to be %.2f times as fast as the other way", faster);
+    str_add(text, "\n");
 }
 
 void plan_add_grpo(Str *text, json_t *root, const PlanCase *c) {

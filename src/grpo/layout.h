@@ -11,7 +11,8 @@
  * prompt's is computed once.
  *
  * n is the largest number that divides the group and the micro-batch, both in answers. Rows that are packed hold
- * what fits (rollout.h): a group of shorter answers takes fewer rows, and rows are shared with other groups. */
+ * what fits (rollout.h): a group of shorter answers takes fewer rows, and rows are shared with other groups. An update
+ * that trains on parts of groups may fill more of them: each answer may bring a prompt of its own. */
 #ifndef GRPO_LAYOUT_H
 #define GRPO_LAYOUT_H
 
@@ -23,12 +24,12 @@ struct Layouts { /* one for each n: of the updates that such rows come to */
     UpdateRows *rows; /* [n] */
 };
 
-/* An update has so many answers, in whole groups. */
-void layouts_make(Layouts *l, const GrpoSpec *s, int64_t answers);
+/* An update has so many answers, drawn from `of` of whole groups; no more than answers: it has them all. */
+void layouts_make(Layouts *l, const GrpoSpec *s, int64_t answers, int64_t of);
 void layouts_free(Layouts *l); /* zeros are fine */
 
-/* NULL: prompts can be shared on such a machine; else why not, with its hint. */
-const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups, MachineKind kind);
+/* NULL: prompts can be shared; else why not, with its hint. */
+const char *layout_forbids(const GrpoSpec *s, const ModelConfig *policy, bool whole_groups);
 
 /* Task.lay_out; rows come from the task's layouts where it has some. */
 void layout_apply(const Task *t, JobSpec *s, int64_t micro_batch, MachineKind kind);

@@ -143,7 +143,6 @@ static Tid row_input(Program *p, const Job *j, const char *name) {
 static void record_prefix(GrpoRing *r, Job *j) {
     const JobSpec *s = &j->spec;
     if (s->row_samples <= 1) return;
-    CHECK_MSG(j->ring->machine.kind == MACHINE_CPU, "no other machine attends to a shared prompt");
     r->prefix = prog_tensor(&j->ring->p, "prefix", ROLE_INPUT, FMT_I32, 2, DIMS(s->micro_batch * s->seq, 2));
     j->in.prefix = r->prefix;
     j->in.prefix_tokens = s->shared_tokens;

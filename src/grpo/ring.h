@@ -36,8 +36,7 @@ typedef struct GrpoSpec {
     bool reference_may_move, evaluator_may_move; /* nobody has said where their weights are */
     ReferenceKind reference_kind;
     ModelSpec reference; /* REFERENCE_MODEL */
-    bool share_prompts;  /* answers of a group share a row and the prompt in front of them (layout.h), where the
-                            device can */
+    bool share_prompts;  /* answers of a group share a row and the prompt in front of them (layout.h) */
     int64_t group;       /* answers to a prompt */
     int64_t prompt_tokens;
     int64_t answer_tokens;    /* the policy's; prompt and answer are a row of training */

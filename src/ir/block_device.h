@@ -39,6 +39,7 @@ typedef struct DeviceAttendGrad {
     int n_parts;    /* blocks that share the query heads of one KV head, each with its own sums of dk and dv */
     int64_t delta;  /* offset; lse2 stands at 0: (rows, heads, padded) fp32 each */
     int64_t tiles;  /* (rows, padded / tile, 2) i32 */
+    int64_t prefixes; /* (rows, padded / tile, 4) i32, with a prefix */
     int64_t sums;   /* (n_parts, tokens, 2*G*D) fp32, when n_parts > 1 */
     int64_t bytes;
 } DeviceAttendGrad;
@@ -50,7 +51,7 @@ static inline int device_attend_parts(int64_t blocks, int64_t group) {
     return (int)device_parts(group, device_parts(group, parts)); /* none of them empty */
 }
 
-static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, int64_t tokens) {
+static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, int64_t tokens, bool prefix) {
     DeviceAttendGrad d;
     int64_t rows = tokens / h->seq, group = h->heads / h->kv_heads;
     int64_t own = h->head_dim <= 64 ? 128 : 64; /* keys of a block */
@@ -59,7 +60,8 @@ static inline DeviceAttendGrad device_attend_grad(const AttrHeads *h, Format f, 
     d.padded = device_parts(h->seq, DEVICE_ATTEND_TILE) * DEVICE_ATTEND_TILE;
     d.delta = device_up(rows * h->heads * d.padded * 4);
     d.tiles = 2 * d.delta;
-    d.sums = d.tiles + device_up(rows * (d.padded / DEVICE_ATTEND_TILE) * 8);
+    d.prefixes = d.tiles + device_up(rows * (d.padded / DEVICE_ATTEND_TILE) * 8);
+    d.sums = d.prefixes + (prefix ? device_up(rows * (d.padded / DEVICE_ATTEND_TILE) * 16) : 0);
     d.bytes = d.sums + (d.n_parts > 1 ? device_up(d.n_parts * tokens * 2 * h->kv_heads * h->head_dim * 4) : 0);
     return d;
 }

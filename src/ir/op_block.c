@@ -203,7 +203,7 @@ static int64_t attend_workspace(const Program *p, const Step *s, const Machine *
         int64_t tokens = prog_rows(p, qkv_of(s));
         bool library = s->op != OP_ATTEND_CACHE && device_attend_by_library(a, f);
         if (s->op == OP_ATTEND_GRAD)
-            return MAX2(device_attend_grad(a, f, tokens).bytes,
+            return MAX2(device_attend_grad(a, f, tokens, s->attend_grad.in.prefix != NONE).bytes,
                         library ? device_library_attend_grad(a, tokens).bytes : 0);
         return s->op == OP_ATTEND_CACHE ? device_cache_bytes(a, f, tokens) : library ? DEVICE_LIBRARY_SLACK : 0;
     }

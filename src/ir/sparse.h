@@ -198,7 +198,7 @@ static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, i
     case SPARSE_LISTED:
     case SPARSE_GATHERED: break;
     }
-    return grad ? MAX2(plain, device_attend_grad(h, f, tokens).bytes + mask) : mask;
+    return grad ? MAX2(plain, device_attend_grad(h, f, tokens, false).bytes + mask) : mask;
 }
 
 #endif

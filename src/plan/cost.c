@@ -29,8 +29,24 @@ static double attend_share(bool library, int head_dim, bool backward, double seq
     return a.most * seq / (seq + a.half);
 }
 
+static bool has_prefix(const Step *s) {
+    return (s->op == OP_ATTEND && s->attend.in.prefix) || (s->op == OP_ATTEND_GRAD && s->attend_grad.in.prefix);
+}
+
+/* Of our own attention's rate, with a prefix on a GPU. Its tiles are cut at two ranges instead of one: a tile's worth
+ * of keys more is computed for each query. On 9.0 it has no kernels by wgmma: what those by mma.sync reach of their
+ * rate in rows of 2048 (docs/performance.md, "Attention by itself"). */
+static double prefix_share(const Machine *m, const Step *s, OpSize at) {
+    static const double by_mma[2][2] = {{0.85, 0.76}, {0.80, 0.61}}; /* heads of 64, of 128; forward, backward */
+    double seen = (at.x + 1) / 2;
+    if (m->kind != MACHINE_CUDA || !has_prefix(s)) return 1;
+    double cut = seen / (seen + DEVICE_ATTEND_TILE);
+    bool wgmma = m->capability == 90 && (s->attr.heads.head_dim == 64 || s->attr.heads.head_dim == 128);
+    return wgmma ? cut * by_mma[s->attr.heads.head_dim == 128][op_row(s->op)->table == ATTEND_BACKWARD] : cut;
+}
+
 static bool by_library(const Program *p, const Step *s) {
-    return device_attend_by_library(&s->attr.heads, prog_t(p, op_token_rows(s))->format);
+    return !has_prefix(s) && device_attend_by_library(&s->attr.heads, prog_t(p, op_token_rows(s))->format);
 }
 
 /* `snug doctor` measures our own attention, in rows of some lengths: what a library's reaches, and what rows beyond
@@ -44,7 +60,7 @@ static double measured_attention(const Program *p, const Machine *m, const Step 
     bool backward = row->table == ATTEND_BACKWARD;
     int head_dim = s->attr.heads.head_dim;
     double here = attend_share(by_library(p, s), head_dim, backward, at.x);
-    return rate * here / attend_share(false, head_dim, backward, inside);
+    return rate * here / attend_share(false, head_dim, backward, inside) * prefix_share(m, s, at);
 }
 
 /* A product that is timed by itself finds a cool card: in a run an H200 has lower clocks. Small products do not heat
@@ -80,8 +96,10 @@ static double rate_unmeasured(const Program *p, const Machine *m, const Step *s,
     double rate = machine_product_flops(m, f32);
     if (m->kind != MACHINE_CUDA || row->grid != GRID_ATTENTION) return rate * product_share(p, m, s);
     const AttrHeads *h = &s->attr.heads;
+    OpSize at = row->size(p, s);
     if (f32) return m->vector_flops * (row->table == ATTEND_BACKWARD ? 0.087 : 0.155); /* without tensor cores */
-    return rate * attend_share(by_library(p, s), h->head_dim, row->table == ATTEND_BACKWARD, (double)h->seq);
+    return rate * attend_share(by_library(p, s), h->head_dim, row->table == ATTEND_BACKWARD, at.x) *
+           prefix_share(m, s, at);
 }
 
 /* On a processor products of 16-bit numbers are made of fp32 ones: what turning them over costs. */

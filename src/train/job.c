@@ -38,7 +38,8 @@ double job_micro_steps(const JobSpec *s) {
 }
 
 int64_t job_samples(const JobSpec *s) {
-    return job_rows(s) * MAX2(s->row_samples, 1);
+    /* rows of several samples are counted as they may come out at worst, samples as they are */
+    return s->rows && s->row_samples > 1 ? s->rows->samples : job_rows(s) * MAX2(s->row_samples, 1);
 }
 
 /* The last shared token is repeated in front of each sample, whose own last is left out. */

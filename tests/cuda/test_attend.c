@@ -1,9 +1,10 @@
 /* test_attend.c - attention on the GPU against the CPU, forward and backward, by every family of kernels: packed
- * documents, blind tokens, grouped heads, every head size with a kernel of its own and some without, ragged
- * rows, caches; and cuDNN's attention, where the library is there. */
+ * documents, shared prompts, blind tokens, grouped heads, every head size with a kernel of its own and some without,
+ * ragged rows, caches; and cuDNN's attention, where the library is there. */
 #include "base/rng.h"
 #include "ir/block_device.h"
 #include "tests/cuda/cuda_test.h"
+#include "tests/prompts.h"
 #ifdef HAVE_CUDA
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/cudnn.h"
@@ -15,6 +16,11 @@ typedef struct Case {
     int64_t longest; /* document */
     bool blind_tail; /* the last quarter of a row sees nothing */
 } Case;
+
+typedef struct Shared { /* documents that are answers to prompts */
+    int64_t prompt;     /* tokens in front of them, at most, which they see too; 0: they are none */
+    int64_t answers;    /* to each prompt; it and they are then exactly so long; 0: drawn */
+} Shared;
 
 static int64_t width_of(const AttrHeads *h) {
     return (int64_t)(h->heads + 2 * h->kv_heads) * h->head_dim;
@@ -32,6 +38,21 @@ static void set_documents(CudaTest *t, Tid id, const Case *c) {
     }
     cuda_test_set_i32(t, id, begin);
     mem_free(begin);
+}
+
+static void set_shared_prompts(CudaTest *t, Tid docs, Tid prefix, const Case *c, Shared p) {
+    int64_t n = c->rows * c->seq;
+    int32_t *begin = mem_alloc(n * 4), *ahead = mem_alloc(n * 8);
+    if (p.answers)
+        even_prompts(begin, ahead, n, c->seq, p.prompt, c->longest, p.answers);
+    else
+        shared_prompts(begin, ahead, n, c->seq, c->longest, p.prompt);
+    for (int64_t i = 0; c->blind_tail && i < n; i++)
+        if (i % c->seq >= c->seq - c->seq / 4) begin[i] = (int32_t)c->seq, ahead[2 * i + 1] *= (int32_t)(i % 2);
+    cuda_test_set_i32(t, docs, begin);
+    cuda_test_set_i32(t, prefix, ahead);
+    mem_free(begin);
+    mem_free(ahead);
 }
 
 /* Both compute the same sums; probabilities and score gradients are rounded once to 16 bits for their products. */
@@ -76,7 +97,7 @@ static void keep_to_mma(bool yes) {
 #endif
 }
 
-static void try_kernels(Case c, Format f, const char *by) {
+static void try_kernels(Case c, Shared p, Format f, const char *by) {
     CudaTest t;
     AttrHeads h = {.heads = c.heads,
                    .kv_heads = c.kv_heads,
@@ -84,14 +105,18 @@ static void try_kernels(Case c, Format f, const char *by) {
                    .seq = c.seq,
                    .scale = (float)(1 / sqrt(c.dim))};
     int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
-    cuda_test_open(&t, "attend%s %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s", by, format_name(f),
-                   (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.dim, (long long)c.longest,
-                   c.blind_tail ? ", blind tail" : "");
+    cuda_test_open(&t, "attend%s %s, %lld rows of %lld, %d/%d heads of %d, documents up to %lld%s, prompts up to %lld",
+                   by, format_name(f), (long long)c.rows, (long long)c.seq, c.heads, c.kv_heads, c.dim,
+                   (long long)c.longest, c.blind_tail ? ", blind tail" : "", (long long)p.prompt);
     Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
+    Tid prefix = p.prompt ? cuda_test_matrix(&t, FMT_I32, n, 2) : NONE;
     Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
     cuda_test_normal(&t, qkv, 1, 1.5);
-    set_documents(&t, docs, &c);
-    cuda_test_run(&t, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs}, .out = {o, lse}}, .attr.heads = h},
+    if (p.prompt)
+        set_shared_prompts(&t, docs, prefix, &c, p);
+    else
+        set_documents(&t, docs, &c);
+    cuda_test_run(&t, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {o, lse}}, .attr.heads = h},
                   false);
     cuda_test_expect(&t, o, slack(f, 3));
     cuda_test_expect(&t, lse, 2e-5);
@@ -104,7 +129,8 @@ static void try_kernels(Case c, Format f, const char *by) {
     memcpy(t.initial[lse], t.cpu[lse], (size_t)prog_bytes(&t.p, lse));
     cuda_test_run(&t,
                   (Step){.op = OP_ATTEND_GRAD,
-                         .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .doc_begin = docs},
+                         .attend_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .doc_begin = docs,
+                                                .prefix = prefix},
                                          .out = {dqkv}},
                          .attr.heads = h},
                   false);
@@ -115,10 +141,10 @@ static void try_kernels(Case c, Format f, const char *by) {
 
 static void try_attend(Case c, Format f) {
     bool two = has_two_kernels(&c, f);
-    try_kernels(c, f, two ? " by wgmma" : "");
+    try_kernels(c, (Shared){0}, f, two ? " by wgmma" : "");
     if (!two) return;
     keep_to_mma(true);
-    try_kernels(c, f, " by mma.sync");
+    try_kernels(c, (Shared){0}, f, " by mma.sync");
     keep_to_mma(false);
 }
 
@@ -153,6 +179,100 @@ TEST(attention_over_long_packed_rows_on_the_gpu) {
     try_attend((Case){1, 640, 1, 1, 128, 640, false}, FMT_BF16);
     try_attend((Case){1, 1003, 2, 1, 64, 300, false}, FMT_F16);
     try_attend((Case){1, 771, 2, 1, 128, 260, false}, FMT_F16);
+}
+
+/* Prompts of a token and of several tiles, answers of a token and of several tiles, several groups a row, groups that
+ * end inside a tile, tiles that no query of a block sees; and padding behind the last answer. */
+TEST(attention_over_shared_prompts_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const struct {
+        Case c;
+        int64_t prompt;
+    } cases[] = {
+        {{1, 5, 1, 1, 64, 1, false}, 2},      {{2, 63, 4, 2, 64, 9, false}, 20},
+        {{1, 64, 3, 3, 80, 30, false}, 64},   {{2, 65, 6, 2, 96, 1, false}, 40},
+        {{1, 400, 3, 1, 128, 70, false}, 64}, {{2, 333, 5, 1, 64, 150, true}, 100},
+        {{1, 700, 4, 2, 64, 300, false}, 1},  {{3, 129, 14, 2, 80, 33, false}, 129},
+        {{1, 901, 2, 1, 128, 40, false}, 400}, {{1, 1003, 4, 2, 64, 90, false}, 300},
+        {{1, 771, 2, 1, 96, 1, true}, 190},   {{2, 515, 7, 1, 80, 20, false}, 260},
+        {{1, 70, 2, 1, 5, 9, false}, 20},     {{1, 333, 2, 2, 160, 40, true}, 90},
+        {{1, 100, 2, 1, 256, 12, false}, 40},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Shared p = {.prompt = cases[i].prompt};
+        try_kernels(cases[i].c, p, FMT_BF16, " behind prompts");
+        try_kernels(cases[i].c, p, FMT_F32, " behind prompts");
+        if (i % 3 == 0) try_kernels(cases[i].c, p, FMT_F16, " behind prompts");
+    }
+}
+
+/* Prompts that end, and answers that begin, at a tile's border and a token off it. */
+TEST(attention_over_prompts_that_end_at_a_tile_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    for (int64_t off = -1; off <= 1; off++)
+        for (int64_t answer = 63; answer <= 129; answer += 66) {
+            Case c = {1, 2 * (64 + off) + 4 * answer, 2, 1, answer == 63 ? 64 : 128, answer, false};
+            Shared p = {.prompt = 64 + off, .answers = 2};
+            try_kernels(c, p, FMT_BF16, " behind prompts");
+            if (off == 1) try_kernels(c, p, FMT_F32, " behind prompts");
+        }
+}
+
+/* o, lse and dqkv of the GPU's kernels, one behind the other; returns the bytes, to NULL: only that. */
+static int64_t take_bits(const CudaTest *t, const Tid *from, int n, char *to) {
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = prog_bytes(&t->p, from[i]);
+        if (to) memcpy(to + at, t->gpu[from[i]], (size_t)bytes);
+        at += bytes;
+    }
+    return at;
+}
+
+static char *attend_bits(Case c, Format f, bool empty, int64_t *bytes) {
+    CudaTest t;
+    AttrHeads h = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .seq = c.seq, .scale = 0.1f};
+    int64_t n = c.rows * c.seq, wide = (int64_t)c.heads * c.dim;
+    static const int32_t none[][2] = {{0, 0}, {3, 3}, {5, 2}, {-4, 0}, {60, 60}};
+    cuda_test_open(&t, "bits of %lld rows of %lld, heads of %d%s", (long long)c.rows, (long long)c.seq, c.dim,
+                   empty ? ", an empty prefix" : "");
+    Tid qkv = cuda_test_matrix(&t, f, n, width_of(&h)), docs = cuda_test_vector(&t, FMT_I32, n);
+    Tid prefix = empty ? cuda_test_matrix(&t, FMT_I32, n, 2) : NONE, d_o = cuda_test_matrix(&t, f, n, wide);
+    Tid o = cuda_test_matrix(&t, f, n, wide), lse = cuda_test_matrix(&t, FMT_F32, n, c.heads);
+    Tid dqkv = cuda_test_matrix(&t, f, n, width_of(&h)), all[] = {o, lse, dqkv};
+    cuda_test_normal(&t, qkv, 1, 1.5);
+    cuda_test_normal(&t, d_o, 2, 1);
+    set_documents(&t, docs, &c);
+    for (int64_t i = 0; empty && i < n; i++)
+        memcpy((int32_t *)t.initial[prefix] + 2 * i, none[i % COUNT_OF(none)], sizeof none[0]);
+    cuda_test_run(&t, (Step){.op = OP_ATTEND, .attend = {.in = {qkv, docs, prefix}, .out = {o, lse}}, .attr.heads = h},
+                  false);
+    memcpy(t.initial[o], t.gpu[o], (size_t)prog_bytes(&t.p, o));
+    memcpy(t.initial[lse], t.gpu[lse], (size_t)prog_bytes(&t.p, lse));
+    cuda_test_run(&t,
+                  (Step){.op = OP_ATTEND_GRAD,
+                         .attend_grad = {.in = {d_o, qkv, o, lse, docs, prefix}, .out = {dqkv}},
+                         .attr.heads = h},
+                  false);
+    char *bits = mem_alloc(*bytes = take_bits(&t, all, COUNT_OF(all), NULL));
+    take_bits(&t, all, COUNT_OF(all), bits);
+    cuda_test_close(&t);
+    return bits;
+}
+
+TEST(an_empty_prefix_gives_the_bits_of_none_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const Case cases[] = {{2, 130, 5, 1, 128, 30, true}, {1, 257, 6, 3, 64, 100, false},
+                                 {1, 300, 2, 2, 80, 300, false}, {3, 70, 3, 1, 48, 20, true}};
+    keep_to_mma(true);
+    for (int i = 0; i < 2 * COUNT_OF(cases); i++) {
+        int64_t bytes = 0;
+        char *bits[2];
+        for (int k = 0; k < 2; k++) bits[k] = attend_bits(cases[i / 2], i % 2 ? FMT_F32 : FMT_BF16, k, &bytes);
+        EXPECT(!memcmp(bits[0], bits[1], (size_t)bytes));
+        mem_free(bits[0]), mem_free(bits[1]);
+    }
+    keep_to_mma(false);
 }
 
 /* ---- by cuDNN ---- */

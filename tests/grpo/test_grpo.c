@@ -266,7 +266,8 @@ static double metric(const char *out, const char *kind, const char *key) { /* of
 /* The first rollout is the same; what is made of it differs by rounding. */
 TEST(shared_prompts_train_what_repeated_ones_train) {
     static const char *const ways[] = {"--beta 0.1 --num-iterations 2",
-                                       "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8"};
+                                       "--mode lora --lora-rank 4 --beta 0.1 --micro-batch 8",
+                                       "--beta 0.1 --micro-batch 4 --steps-per-generation 8"};
     static const char *const keys[][2] = {
         {"train", "loss"}, {"train", "grad_norm"}, {"grpo", "entropy"}, {"grpo", "reward"}};
     for (int i = 0; i < COUNT_OF(ways); i++) {
@@ -321,9 +322,8 @@ TEST(shared_prompts_keep_their_bits_where_memory_is_saved) {
 
 TEST(prompts_that_cannot_be_shared_are_refused_by_name_and_auto_repeats_them) {
     static const char *const bad[][2] = {
-        {"plan --task grpo --model qwen2.5-0.5b --gpu h200 %s", "GPU"},
         {"plan --task grpo --model models/tally --device cpu --group 4 --global-batch 8 --steps-per-generation 2 "
-         "%s",
+         "--exact-policy %s",
          "--steps-per-generation"},
         {"plan --task grpo --model gsa-512m --device cpu --prompt-tokens 32 --max-tokens 8 %s", "sequence"}};
     for (int i = 0; i < COUNT_OF(bad); i++) {
@@ -338,6 +338,32 @@ TEST(prompts_that_cannot_be_shared_are_refused_by_name_and_auto_repeats_them) {
             json_decref(j);
             ran_free(&r);
         }
+    }
+}
+
+/* A GPU attends to shared prompts by kernels that are slower than those of whole rows: worth it for long prompts. */
+TEST(auto_takes_the_layout_that_is_predicted_to_be_faster) {
+    static const struct {
+        const char *flags;
+        int answers;
+    } cases[] = {{"--gpu h200 --prompt-tokens 512 --max-tokens 128", 8},
+                 {"--gpu h200 --prompt-tokens 2 --max-tokens 2048", 1},
+                 {"--gpu h200 --prompt-tokens 2 --max-tokens 2048 --share-prompts on", 8},
+                 {"--gpu h200 --prompt-tokens 512 --max-tokens 128 --share-prompts off", 1},
+                 {"--gpu rtx4090 --prompt-tokens 256 --max-tokens 256", 8},
+                 {"--device cpu --prompt-tokens 512 --max-tokens 64", 8}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --group 8 --global-batch 8 --micro-batch 8 --json %s",
+                         cases[i].flags);
+        json_t *j = json_loads(str_text(&r.out), 0, NULL);
+        const json_t *s = json_object_get(j, "shared_prompts");
+        double with = number(s, "update_seconds"), without = number(s, "update_seconds_without");
+        bool asked = strstr(cases[i].flags, "--share-prompts") != NULL, shares = cases[i].answers > 1;
+        bool faster = asked || (shares ? with > 0 && with < 1.001 * without : without > 0 && without < with);
+        if (!EXPECT(number(s, "answers_a_row") == cases[i].answers && faster))
+            test_note("    %s: exit %d\n%s", cases[i].flags, r.code, str_text(&r.err));
+        json_decref(j);
+        ran_free(&r);
     }
 }
 

@@ -128,12 +128,39 @@ TEST(a_group_that_is_cut_repeats_its_prompt_once_a_row) {
     free_rollout(&d);
 }
 
+/* Any answers of any groups: never more rows than the plan was made for. */
+TEST(parts_of_groups_share_what_prompts_they_have_in_common) {
+    static const int64_t shapes[][5] = {/* groups, group, answers of a row, prompt, answer */
+                                        {8, 4, 4, 9, 6}, {6, 6, 3, 20, 3}, {6, 8, 8, 2, 12},
+                                        {8, 4, 2, 30, 1}, {5, 8, 8, 12, 12}, {4, 12, 4, 1, 7}};
+    for (int key = 0; key < 40 * COUNT_OF(shapes); key++) {
+        const int64_t *s = shapes[key % COUNT_OF(shapes)];
+        GrpoSpec g = {.group = s[1], .prompt_tokens = s[3], .answer_tokens = s[4]};
+        Laid d;
+        Layouts l = {0};
+        draw_rollout(&d, key + 1, s[0], s[1], s[2], s[3], s[4]);
+        int64_t some = 1 + below(key, 4000, d.n - 1), most = 0;
+        layouts_make(&l, &g, some, d.n);
+        for (int64_t i = 0; i < l.n; i++)
+            if (l.answers[i] == s[2]) most = l.rows[i].most;
+        rollout_rows_pack(&d.l, &d.r, d.member, some, d.seq);
+        rollout_batch_init(&d.b, &d.a, MAX2(d.l.rows, 1), d.seq, true);
+        rollout_batch_fill(&d.b, &d.r, &d.l, 0, NULL);
+        bool ok = d.l.rows <= most && most >= (some + s[2] - 1) / s[2];
+        for (int64_t row = 0; row < d.l.rows; row++)
+            for (int64_t i = d.l.first[row]; i < d.l.first[row + 1]; i++) ok &= lies_well(&d, row, i);
+        if (!EXPECT(ok)) test_note("    case %d: %lld rows of %lld", key, (long long)d.l.rows, (long long)most);
+        layouts_free(&l);
+        free_rollout(&d);
+    }
+}
+
 TEST(a_row_holds_the_most_answers_that_divide_group_and_micro_batch) {
     GrpoSpec g = {
         .share_prompts = true, .group = 8, .prompt_tokens = 100, .answer_tokens = 20, .slots = 2, .chunk = 8};
     static const int64_t want[][2] = {{64, 8}, {8, 8}, {12, 4}, {6, 2}, {4, 4}, {3, 1}, {1, 1}};
     Layouts l = {0};
-    layouts_make(&l, &g, 48);
+    layouts_make(&l, &g, 48, 48);
     GrpoTask task = grpo_task(&g);
     task.layouts = &l;
     for (int i = 0; i < COUNT_OF(want); i++) {
@@ -144,8 +171,8 @@ TEST(a_row_holds_the_most_answers_that_divide_group_and_micro_batch) {
         EXPECT(s.seq == (n > 1 ? 99 + n * 20 : 120) && s.shared_tokens == (n > 1 ? 99 : 0));
         EXPECT(s.rows->most == 48 / n && s.rows->expected <= s.rows->most && job_samples(&s) == 48);
         EXPECT(s.rows->mean_tokens <= (double)(s.rows->most * s.seq));
-        job_set_micro(&s, want[i][0], MACHINE_CUDA); /* there is no kernel */
-        EXPECT(s.row_samples == 1 && s.seq == 120 && s.micro_batch == want[i][0]);
+        job_set_micro(&s, want[i][0], MACHINE_CUDA);
+        EXPECT(s.row_samples == n && s.micro_batch == want[i][0] / n);
     }
     EXPECT_NEAR(l.rows[l.n - 1].mean_tokens, 6 * 99 + 48 * 20, 1e-9); /* six groups, a row each */
     layouts_free(&l);

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ir/block_device.h"
 #include "tests/ops/bench.h"
+#include "tests/prompts.h"
 
 typedef struct Att { /* all in doubles */
     AttrHeads a;
@@ -97,26 +98,6 @@ static void documents(int32_t *begin, int64_t tokens, int64_t seq, int64_t longe
         left--;
         begin[i] = (int32_t)from;
         if (blind_tail && t >= seq - seq / 4) begin[i] = (int32_t)seq; /* sees nothing */
-    }
-}
-
-/* Groups side by side: a prompt of up to `most` tokens, sometimes of none, then answers that see it and
- * themselves. */
-static void shared_prompts(int32_t *begin, int32_t *prefix, int64_t tokens, int64_t seq, int64_t longest,
-                           int64_t most) {
-    int64_t from = 0, left = 0, prompt = 0, prompt_end = 0, answers = 0;
-    for (int64_t i = 0; i < tokens; i++) {
-        int64_t t = i % seq;
-        if (t == 0 || (left == 0 && answers == 0)) { /* a prompt begins */
-            left = prompt_end = (int64_t)(rng_u32(12, (uint64_t)i) % (uint64_t)(most + 1));
-            from = prompt = t, prompt_end += t, answers = 1 + (int64_t)(rng_u32(13, (uint64_t)i) % 4);
-        }
-        if (left == 0) from = t, left = 1 + (int64_t)(rng_u32(14, (uint64_t)i) % (uint64_t)longest), answers--;
-        left--;
-        bool answer = t >= prompt_end;
-        begin[i] = (int32_t)from;
-        prefix[2 * i] = answer ? (int32_t)prompt : 0;
-        prefix[2 * i + 1] = answer ? (int32_t)prompt_end : 0;
     }
 }
 

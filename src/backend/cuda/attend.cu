@@ -9,7 +9,8 @@
  * of the block sees are not touched. Blocks with the most keys come first. Flops: 4*D per pair seen; bytes: qkv
  * once, o once, K and V again from the second-level cache for every query tile. The same kernel attends to a
  * cache when many tokens do (cache.cu), and, LISTED, to selected keys alone: a bit a pair comes with each tile of
- * keys, and a warp whose queries have selected none of them does not score them. */
+ * keys, and a warp whose queries have selected none of them does not score them. With a prefix a query sees two
+ * ranges; tiles between the last prefix and the first own key of the block's queries are passed over. */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, ROWS = 128, MT = 2 }; /* MT: blocks of 16 rows a warp */
@@ -17,11 +18,12 @@ enum { BIT_KEYS = 64 }; /* keys whose bits come together: two words a query */
 
 template <int D> constexpr bool KEEP_Q = D <= 64; /* Q's blocks stay in registers where there is room */
 
-template <int D, bool LISTED> struct Forward {
-    static constexpr int KEYS = LISTED && D >= 128 ? 32 : 64; /* of a tile: fewer where S and O would spill */
+template <int D, KeySet SET> struct Forward {
+    static constexpr int KEYS = SET == KEYS_LIST && D >= 128 ? 32 : 64; /* of a tile: fewer where S and O would spill */
     static constexpr int Q_BYTES = ROWS * Tile<D>::ROW_BYTES, K_BYTES = KEYS * Tile<D>::ROW_BYTES;
-    static constexpr int BITS_AT = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
-    static constexpr int BYTES = BITS_AT + (LISTED ? 2 * ROWS * 8 : 0); /* bits in use and the next */
+    static constexpr int MORE_AT = Q_BYTES + 2 * K_BYTES + ROWS * 8 + WARPS * 16 + 16;
+    /* bits in use and the next; or the prefixes that queries see, and the edges of each warp's */
+    static constexpr int BYTES = MORE_AT + (SET == KEYS_LIST ? 2 * ROWS * 8 : SET == KEYS_PREFIX ? ROWS * 8 + 64 : 0);
 };
 
 template <int KEYS> using Scores = float[MT][KEYS / 8][4];
@@ -73,6 +75,25 @@ template <int KEYS> DEVICE void mask_keys(Scores<KEYS> &s, const int2 *seen, int
                 for (int c = 0; c < 2; c++) {
                     int key = first_key + n * 8 + lane % 4 * 2 + c;
                     if (key < keys.x || key >= keys.y) s[m][n][2 * r + c] = -INFINITY;
+                }
+        }
+}
+
+/* The same of two ranges; also: the first of them. */
+template <int KEYS> DEVICE void mask_two(Scores<KEYS> &s, const int2 *seen, const int2 *also, int first_key) {
+    int lane = thread_anew() % WARP;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int2 keys = seen[m * 16 + r * 8 + lane / 4], more = also[m * 16 + r * 8 + lane / 4];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    int key = first_key + n * 8 + lane % 4 * 2 + c;
+                    bool sees = (key >= keys.x && key < keys.y) || (key >= more.x && key < more.y);
+                    if (!sees) s[m][n][2 * r + c] = -INFINITY;
                 }
         }
 }
@@ -165,6 +186,64 @@ struct
     int head, rows; /* rows: of the tile that exist */
 };
 
+/* The keys of a block's queries: tiles from begin on, but for those in [gap, behind), before end. */
+struct Sight {
+    int begin, end, gap, behind;
+};
+
+/* Lane i finds the keys of row i of its warp; a warp's edges say which tiles it needs and which it must mask. */
+DEVICE Sight look(const CudaAttend &a, int2 *seen, int4 *edges, int64_t row, int first) {
+    static_assert(MT * 16 == WARP, "a lane a row");
+    int warp = threadIdx.x / WARP;
+    bool exists = first + (int)threadIdx.x < a.seq;
+    int2 keys = exists ? keys_seen(a, row, first + threadIdx.x) : make_int2(NEVER, 0);
+    seen[threadIdx.x] = keys;
+    int from = warp_min(keys.x), upto = warp_most(keys.y);
+    int all_from = warp_most(exists ? keys.x : 0), all_upto = warp_min(exists ? keys.y : NEVER);
+    if (threadIdx.x % WARP == 0) edges[warp] = make_int4(from, upto, all_from, all_upto);
+    __syncthreads();
+    Sight x = {NEVER, 0, 0, 0};
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) x.begin = min(x.begin, edges[w].x), x.end = max(x.end, edges[w].y);
+    return x;
+}
+
+/* The same of queries that see a prefix too; also: (ROWS) the prefixes. */
+DEVICE Sight look_twice(const CudaAttend &a, int2 *seen, int2 *also, int4 *edges, int64_t row, int first) {
+    int query = first + (int)threadIdx.x;
+    int2 none = make_int2(NEVER, 0), keys = query < a.seq ? keys_seen(a, row, query) : none;
+    int2 more = query < a.seq ? prefix_seen(a, row, query) : none;
+    seen[threadIdx.x] = keys;
+    also[threadIdx.x] = more;
+    int4 edge = make_int4(warp_min(keys.x), warp_most(keys.y), warp_min(more.x), warp_most(more.y));
+    if (threadIdx.x % WARP == 0) edges[threadIdx.x / WARP] = edge;
+    __syncthreads();
+    Sight x = {NEVER, 0, 0, NEVER};
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        x.begin = min(x.begin, min(edges[w].x, edges[w].z)), x.end = max(x.end, max(edges[w].y, edges[w].w));
+        x.gap = max(x.gap, edges[w].w), x.behind = min(x.behind, edges[w].x);
+    }
+    return x;
+}
+
+/* Does the warp see any of KEYS keys, and does a query of it not see all of them? */
+template <int KEYS>
+DEVICE void look_at(const int2 *seen, const int2 *also, int key, int rows, bool &sees, bool &masks) {
+    int row = thread_anew();
+    int2 keys = seen[row], more = also[row];
+    sees = __any_sync(~0u, (key < keys.y && key + KEYS > keys.x) || (key < more.y && key + KEYS > more.x));
+    bool all = (key >= keys.x && key + KEYS <= keys.y) || (key >= more.x && key + KEYS <= more.y);
+    masks = __any_sync(~0u, !all && row < rows);
+}
+
+/* The tile behind that of `key`. gap: tiles [x, y) between a prefix and its answers, which no query of the block
+ * sees. */
+template <int KEYS, KeySet SET> DEVICE int next_tile(int key, const int2 *gap) {
+    key += KEYS;
+    return SET == KEYS_PREFIX && key >= gap->x && key < gap->y ? gap->y : key;
+}
+
 /* Where the bits of a row of the block lie, from the word of `key` on. */
 DEVICE const uint32_t *bits_at(const uint2 *bits, int key, int row) {
     return (const uint32_t *)(bits + key / BIT_KEYS % 2 * ROWS + row) + key % BIT_KEYS / 32;
@@ -203,34 +282,27 @@ template <typename T, int D> DEVICE void finish(const CudaAttend &a, T *tile, fl
     give_rows<T, D, MT * 16>(to, a.o_stride, tile + base * Tile<D>::STRIDE, base, place->rows);
 }
 
-template <typename T, int D, bool LISTED>
+template <typename T, int D, KeySet SET>
 __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
 #ifdef HAVE_TENSOR_CORES
-    using F = Forward<D, LISTED>;
+    using F = Forward<D, SET>;
+    constexpr bool LISTED = SET == KEYS_LIST;
     constexpr int KEYS = F::KEYS, STEP = LISTED ? BIT_KEYS : KEYS; /* the first tile begins at a multiple of STEP */
     extern __shared__ __align__(16) char shared[];
     int2 *seen = (int2 *)(shared + F::Q_BYTES + 2 * F::K_BYTES); /* (ROWS): the keys each query sees */
     int4 *edges = (int4 *)(seen + ROWS); /* (WARPS): any and all of a warp's (from, upto) */
     Place *place = (Place *)(edges + WARPS);
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int2 *also = (int2 *)(shared + F::MORE_AT), *gap = also + ROWS; /* KEYS_PREFIX: (ROWS) and one */
+    int warp = threadIdx.x / WARP;
     int head = blockIdx.x % a.heads, first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     int64_t row = blockIdx.x / a.heads;
     uint32_t q_tile = shared_address(shared), k_tile = q_tile + F::Q_BYTES, v_tile = k_tile + F::K_BYTES;
 
-    /* Lane i finds the keys of row i of its warp; a warp's edges say which tiles it needs and which it must mask. */
-    static_assert(MT * 16 == WARP, "a lane a row");
-    bool exists = first + (int)threadIdx.x < a.seq;
-    int2 keys = exists ? keys_seen(a, row, first + threadIdx.x) : make_int2(NEVER, 0);
-    seen[threadIdx.x] = keys;
-    int from = warp_min(keys.x), upto = warp_most(keys.y);
-    int all_from = warp_most(exists ? keys.x : 0), all_upto = warp_min(exists ? keys.y : NEVER);
     if (threadIdx.x == 0) *place = {row * a.seq + first, head, a.seq - first};
-    if (lane == 0) edges[warp] = make_int4(from, upto, all_from, all_upto);
-    __syncthreads();
-    int begin = NEVER, end = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) begin = min(begin, edges[w].x), end = max(end, edges[w].y);
-    begin = begin < end ? begin / STEP * STEP : end;
+    Sight sight = SET == KEYS_PREFIX ? look_twice(a, seen, also, edges, row, first) : look(a, seen, edges, row, first);
+    int end = sight.end, begin = sight.begin < end ? sight.begin / STEP * STEP : end;
+    if (SET == KEYS_PREFIX && threadIdx.x == 0)
+        *gap = make_int2((sight.gap + KEYS - 1) / KEYS * KEYS, sight.behind / KEYS * KEYS);
 
     const T *q = (const T *)a.q + (row * a.seq + first) * a.q_stride + head * D;
     const T *k = (const T *)a.k + (key_row(a, row) * a.keys + begin) * a.kv_stride + head / (a.heads / a.kv_heads) * D;
@@ -239,7 +311,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
     uint32_t to_k = copy.in_tile(k_tile);
     copy.template start<ROWS>(copy.in_tile(q_tile), copy.in_head(q, a.q_stride), a.q_stride, a.seq - first);
     copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - begin);
-    const uint2 *bits = (const uint2 *)(shared + F::BITS_AT);
+    const uint2 *bits = (const uint2 *)(shared + F::MORE_AT);
     if (LISTED && begin < end) load_bits(a, bits, place, begin);
     copies_commit();
     float o[MT][D / 8][4] = {}, top[MT][2], sum[MT][2] = {};
@@ -255,7 +327,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
 #pragma unroll
             for (int m = 0; m < MT; m++) load_blocks(kept[i][m], q_at + m * 16 * Tile<D>::ROW_BYTES + i * 32);
     }
-    for (int key = begin; key < end; key += KEYS) {
+    for (int key = begin, next; key < end; key = next) {
         Scores<KEYS> s;
         copies_wait<0>();
         __syncthreads(); /* K is loaded; all warps are done with the last V */
@@ -265,6 +337,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
         if constexpr (LISTED) {
             const uint32_t *mine = bits_at(bits, key, thread_anew());
             sees = __any_sync(~0u, (KEYS > 32 ? mine[0] | mine[1] : mine[0]) != 0);
+        } else if constexpr (SET == KEYS_PREFIX) {
+            look_at<KEYS>(seen, also, key, place->rows, sees, masks);
         } else {
             int4 edge = edges[warp]; /* read again where it is needed: registers are short */
             sees = __any_sync(~0u, key < edge.y && key + KEYS > edge.x);
@@ -273,15 +347,18 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
         if (sees) scores<T, D, KEYS>(s, kept, q_at, k_at);
         copies_wait<0>();
         __syncthreads(); /* V is loaded; all warps are done with K */
-        from_k += KEYS * 2 * a.kv_stride;
-        if (key + KEYS < end) {
-            copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - key - KEYS);
-            if (LISTED && (key + KEYS) % BIT_KEYS == 0) load_bits(a, bits, place, key + KEYS);
+        next = next_tile<KEYS, SET>(key, gap);
+        from_k += SET == KEYS_PREFIX ? (int64_t)(next - key) * 2 * a.kv_stride : KEYS * 2 * a.kv_stride;
+        if (next < end) {
+            copy.template start<KEYS>(to_k, from_k, a.kv_stride, end - next);
+            if (LISTED && next % BIT_KEYS == 0) load_bits(a, bits, place, next);
         }
         copies_commit();
         if (!sees) continue;
         if (LISTED)
             mask_unlisted<KEYS>(s, bits_at(bits, key, thread_anew() / WARP * WARP));
+        else if (SET == KEYS_PREFIX && masks)
+            mask_two<KEYS>(s, seen + warp * WARP, also + warp * WARP, key);
         else if (masks)
             mask_keys<KEYS>(s, seen + warp * WARP, key);
         softmax_update<D, KEYS>(s, o, top, sum, a.scale * LOG2_E);
@@ -293,15 +370,15 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
 #endif
 }
 
-template <bool LISTED> static void launch(cudaStream_t s, const CudaAttend *a) {
+template <KeySet SET> static void launch(cudaStream_t s, const CudaAttend *a) {
     auto go = [&](auto t) {
         with_dim(a->dim, [&](auto d) {
             using T = decltype(t);
             constexpr int D = decltype(d)::value;
-            constexpr int BYTES = Forward<D, LISTED>::BYTES;
+            constexpr int BYTES = Forward<D, SET>::BYTES;
             dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-            cudaFuncSetAttribute(attend_kernel<T, D, LISTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-            attend_kernel<T, D, LISTED><<<grid, THREADS, BYTES, s>>>(*a);
+            cudaFuncSetAttribute(attend_kernel<T, D, SET>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+            attend_kernel<T, D, SET><<<grid, THREADS, BYTES, s>>>(*a);
         });
     };
     if (a->format == FMT_BF16)
@@ -312,7 +389,9 @@ template <bool LISTED> static void launch(cudaStream_t s, const CudaAttend *a) {
 
 extern "C" void cuda_launch_attend(cudaStream_t s, const CudaAttend *a) {
     if (a->mask)
-        launch<true>(s, a);
+        launch<KEYS_LIST>(s, a);
+    else if (a->prefix)
+        launch<KEYS_PREFIX>(s, a);
     else
-        launch<false>(s, a);
+        launch<KEYS_RANGE>(s, a);
 }

@@ -15,6 +15,9 @@
 static const float LN_2 = 0.69314718f;
 static const int NEVER = 0x7fffffff; /* a beginning behind every key */
 
+/* Which keys a kernel's queries see: one range each, two (a prefix in front of it), or those whose bits are set. */
+enum KeySet { KEYS_RANGE, KEYS_PREFIX, KEYS_LIST };
+
 template <int D> struct Tile {
     static constexpr int STRIDE = D + 8; /* numbers from row to row */
     static constexpr int ROW_BYTES = STRIDE * 2;
@@ -123,6 +126,14 @@ DEVICE int2 keys_seen(const CudaAttend &a, int64_t row, int query) {
     int from = a.begin ? a.begin[at] : 0, upto = a.last ? a.last[at] + 1 : query + 1;
     from = from < 0 ? 0 : from;
     upto = upto > a.keys ? a.keys : upto;
+    return from < upto ? make_int2(from, upto) : make_int2(NEVER, 0);
+}
+
+/* The prefix [from, upto) that a query sees in front of its own range; none: {NEVER, 0}. Where it reaches into the
+ * range it counts once, as everything behind the query is hidden in any case. */
+DEVICE int2 prefix_seen(const CudaAttend &a, int64_t row, int query) {
+    int2 p = ((const int2 *)a.prefix)[row * a.seq + query];
+    int from = max(p.x, 0), upto = min(p.y, query + 1);
     return from < upto ? make_int2(from, upto) : make_int2(NEVER, 0);
 }
 

@@ -4,10 +4,23 @@
  *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq 0 and infinity, so
  *   that probabilities vanish there. LANES lanes a token, a block per head and tile of queries. 2*D numbers read.
  *   tiles(rows, padded / tile): the earliest beginning of the queries that see anything, and the latest of all
- *   (a query that sees nothing counts as behind everything). A warp of the first head's block. */
+ *   (a query that sees nothing counts as behind everything). A warp of the first head's block. With a
+ *   prefix, prefixes(rows, padded / tile): its earliest and latest beginning, its latest and earliest end. */
 #include "backend/cuda/attend.cuh"
 
 enum { THREADS = 128, TILE = DEVICE_ATTEND_TILE };
+
+DEVICE void find_prefixes(const CudaAttendGrad &g, int64_t row, int tile) {
+    int4 edges = make_int4(NEVER, 0, 0, NEVER);
+    for (int i = threadIdx.x; i < TILE; i += WARP) {
+        int query = tile * TILE + i;
+        if (query >= g.a.seq) continue;
+        int2 keys = prefix_seen(g.a, row, query);
+        edges = make_int4(min(edges.x, keys.x), max(edges.y, keys.x), max(edges.z, keys.y), min(edges.w, keys.y));
+    }
+    edges = make_int4(warp_min(edges.x), warp_most(edges.y), warp_most(edges.z), warp_min(edges.w));
+    if (threadIdx.x == 0) ((int4 *)g.prefixes)[row * (g.padded / TILE) + tile] = edges;
+}
 
 DEVICE void find_edges(const CudaAttendGrad &g, int64_t row, int tile) {
     int earliest = NEVER, latest = 0;
@@ -29,6 +42,7 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(CudaAttendGrad g, int ls
     int lane = threadIdx.x % LANES, head = blockIdx.x % a.heads;
     int64_t row = blockIdx.x / a.heads;
     if (head == 0 && threadIdx.x < WARP) find_edges(g, row, blockIdx.y);
+    if (head == 0 && threadIdx.x < WARP && g.a.prefix) find_prefixes(g, row, blockIdx.y);
 #pragma unroll 2
     for (int i = threadIdx.x / LANES; i < TILE; i += THREADS / LANES) {
         int query = blockIdx.y * TILE + i;

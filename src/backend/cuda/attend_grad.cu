@@ -11,20 +11,28 @@
  * registers, rounded once: shared memory holds only the other side. 4 warps, MT blocks of 16 own rows each.
  * Flops: 14*D per pair seen (the formula has 10: S and dP are computed twice). Where one KV head is shared by
  * many heads and tiles are few, n_parts blocks share the heads, each with fp32 sums of its own in the workspace,
- * added in order by join_kernel. LISTED: only the pairs of the mask count; a bit each comes with every tile. */
+ * added in order by join_kernel. LISTED: only the pairs of the mask count; a bit each comes with every tile. PREFIX:
+ * a query sees keys in front of its own range too; prompts' keys then walk over the queries of all their answers, and
+ * queries pass over the tiles in between. */
 #include "backend/cuda/attend.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, OTHER = DEVICE_ATTEND_TILE };
-enum { SEES_ALL, BY_PLACE, BY_LIST }; /* which pairs of a step count */
+enum { SEES_ALL, BY_PLACE, BY_PREFIX, BY_LIST }; /* which pairs of a step count */
 
 template <int D> struct Back {
     static constexpr int MT = D <= 64 ? 2 : 1, OWN = WARPS * 16 * MT;
     static constexpr int TILE_BYTES = OTHER * Tile<D>::ROW_BYTES;
-    static constexpr int STAGE_BYTES = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; lse2, delta, begin of queries */
-    static constexpr int BYTES = 2 * STAGE_BYTES;
-    static constexpr int WORDS = OWN / 32; /* of a query's bits, when keys own */
-    static constexpr int LISTED_STAGE_BYTES = STAGE_BYTES + OTHER * OWN / 8, LISTED_BYTES = 2 * LISTED_STAGE_BYTES;
-    static_assert(2 * OWN * Tile<D>::ROW_BYTES <= BYTES, "the own rows pass through the same memory");
+    static constexpr int MORE_AT = 2 * TILE_BYTES + 3 * OTHER * 4; /* b1, b2; lse2, delta, begin of queries */
+    static constexpr int WORDS = OWN / 32;                         /* of a query's bits, when keys own */
+    static_assert(2 * OWN * Tile<D>::ROW_BYTES <= 2 * MORE_AT, "the own rows pass through the same memory");
+};
+
+/* Behind a stage's words lie bits, or prefixes of the other side's queries; behind both stages, of the own ones. */
+template <int D, KeySet SET> struct Stage {
+    static constexpr int OWN = Back<D>::OWN;
+    static constexpr int BYTES =
+        Back<D>::MORE_AT + (SET == KEYS_LIST ? OTHER * OWN / 8 : SET == KEYS_PREFIX ? OTHER * 8 : 0);
+    static constexpr int ALL_BYTES = 2 * BYTES + (SET == KEYS_PREFIX ? OWN * 8 : 0);
 };
 
 /* Which rows a block owns and what it walks; kept in shared memory, because registers are short. */
@@ -33,13 +41,30 @@ struct Walk {
     int own;             /* first own row */
     int head, last_head; /* of the other side (keys own), or the own one */
     int first, tiles;    /* of the other side: where the walk of each head begins and ends */
+    int gap, behind;     /* PREFIX, queries own: tiles [gap, behind) of keys are seen by none of them */
+    int from, upto;      /* likewise: keys that all of them see in front of their own ranges */
 };
 
 struct Visit { /* where the walk is */
     int head, tile;
 };
 
-template <bool KEYS_OWN, int OWN> DEVICE Walk walk_of(const CudaAttendGrad &g) {
+/* Queries own: what their prefixes add to the walk, whose first tile of a own range is known. */
+DEVICE void walk_prefixes(const CudaAttendGrad &g, Walk &w, int begin) {
+    const int4 *prefixes = (const int4 *)g.prefixes + w.row * (g.padded / OTHER);
+    int earliest = NEVER, latest = 0;
+    w.from = 0, w.upto = NEVER;
+    for (int t = w.own / OTHER; t < w.tiles; t++) {
+        int4 p = prefixes[t];
+        earliest = min(earliest, p.x), latest = max(latest, p.z);
+        w.from = max(w.from, p.y), w.upto = min(w.upto, p.w);
+    }
+    w.gap = (latest + OTHER - 1) / OTHER;
+    w.behind = begin / OTHER;
+    w.first = min(earliest, begin) / OTHER;
+}
+
+template <bool KEYS_OWN, int OWN, bool PREFIX> DEVICE Walk walk_of(const CudaAttendGrad &g) {
     const CudaAttend &a = g.a;
     const int2 *tiles = (const int2 *)g.tiles;
     int all = g.padded / OTHER, group = a.heads / a.kv_heads;
@@ -61,20 +86,27 @@ template <bool KEYS_OWN, int OWN> DEVICE Walk walk_of(const CudaAttendGrad &g) {
         int begin = NEVER;
         for (int t = w.own / OTHER; t < w.tiles; t++) begin = min(begin, tiles[w.row * all + t].x);
         w.first = begin / OTHER;
+        if constexpr (PREFIX) walk_prefixes(g, w, begin);
     }
     return w;
 }
 
 /* On to the next tile that matters: false when there is none. */
-template <bool KEYS_OWN, int OWN> DEVICE bool walk_on(const CudaAttendGrad &g, const Walk *w, Visit &v) {
+template <bool KEYS_OWN, int OWN, bool PREFIX> DEVICE bool walk_on(const CudaAttendGrad &g, const Walk *w, Visit &v) {
     const int2 *tiles = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
     for (;;) {
-        if (++v.tile >= w->tiles) {
+        v.tile++;
+        if (PREFIX && !KEYS_OWN && v.tile >= w->gap && v.tile < w->behind) v.tile = w->behind;
+        if (v.tile >= w->tiles) {
             if (v.head >= w->last_head || w->first >= w->tiles) return false;
             v.head++;
             v.tile = w->first;
         }
         if (!KEYS_OWN || tiles[v.tile].x < w->own + OWN) return true; /* some of its queries begin early enough */
+        if constexpr (PREFIX && KEYS_OWN) {
+            int4 p = ((const int4 *)g.prefixes)[w->row * (g.padded / OTHER) + v.tile];
+            if (p.x < w->own + OWN && p.z > w->own) return true; /* or have a prefix here */
+        }
     }
 }
 
@@ -91,8 +123,9 @@ template <int D, bool KEYS_OWN> DEVICE void load_bits(const CudaAttend &a, const
         copy8_async(to + thread * 8, from, query < a.seq);
 }
 
-template <typename T, int D, bool KEYS_OWN, bool LISTED>
+template <typename T, int D, bool KEYS_OWN, KeySet SET>
 DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t stage) {
+    constexpr bool LISTED = SET == KEYS_LIST;
     Copy<D, THREADS> copy;
     const CudaAttend &a = g.a;
     int first = v.tile * OTHER, there = a.seq - first, group = a.heads / a.kv_heads;
@@ -113,9 +146,11 @@ DEVICE void load_other(const CudaAttendGrad &g, const Walk *w, Visit v, uint32_t
             if (!LISTED) copy4_async(word + 2 * OTHER * 4, a.begin + token + i, i < there);
         } else {
             copy4_async(word + OTHER * 4, g.delta + at, true);
+            if (SET == KEYS_PREFIX)
+                copy8_async(stage + Back<D>::MORE_AT + i * 8, a.prefix + 2 * (token + i), i < there);
         }
     }
-    if (LISTED) load_bits<D, KEYS_OWN>(a, w, v.tile, stage + Back<D>::STAGE_BYTES);
+    if (LISTED) load_bits<D, KEYS_OWN>(a, w, v.tile, stage + Back<D>::MORE_AT);
     copies_commit();
 }
 
@@ -198,6 +233,7 @@ template <bool KEYS_OWN, int MT> struct Queries {
     float lse2[MT][2], delta[MT][2]; /* own */
     int begin[MT][2];
     const float *words; /* the stage's lse2, delta, begin, from the step's first column on */
+    const int2 *prefix; /* of the step's first column on; own: of the warp's rows */
     uint32_t bits; /* address in shared memory: the stage's, from the step's first query and the warp's or the step's
                     * first key on */
 };
@@ -241,8 +277,10 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
     for (int n = 0; n < STEP / 8; n++) {
         float2 lse2;
         int2 begin;
+        int4 prefix;
         if (KEYS_OWN) lse2 = column_pair<float2>(q.words, 0, n, lane);
-        if (KEYS_OWN && MASKS == BY_PLACE) begin = column_pair<int2>(q.words, 2, n, lane);
+        if (KEYS_OWN && (MASKS == BY_PLACE || MASKS == BY_PREFIX)) begin = column_pair<int2>(q.words, 2, n, lane);
+        if (KEYS_OWN && MASKS == BY_PREFIX) prefix = *(const int4 *)(q.prefix + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             if (MASKS == BY_LIST && BELOW_90) lane = thread_anew() % WARP;
@@ -251,11 +289,18 @@ DEVICE void step_softmax(Packed<MT, STEP> &p, Sums<MT, STEP> &s, const Queries<K
                 s[m][n][c] =
                     exp2_fast(s[m][n][c] * scale2 - (KEYS_OWN ? (c % 2 ? lse2.y : lse2.x) : q.lse2[m][c / 2]));
                 if (MASKS == BY_LIST && !(lane_bits<KEYS_OWN, MT>(q.bits, m, n, c, lane) & 1)) s[m][n][c] = 0;
-                if (MASKS != BY_PLACE) continue;
+                if (MASKS != BY_PLACE && MASKS != BY_PREFIX) continue;
                 int mine = own + m * 16 + c / 2 * 8 + lane / 4, theirs = other + n * 8 + lane % 4 * 2 + c % 2;
                 int key = KEYS_OWN ? mine : theirs, query = KEYS_OWN ? theirs : mine;
                 int from = KEYS_OWN ? (c % 2 ? begin.y : begin.x) : q.begin[m][c / 2];
-                if (key > query || key < from) s[m][n][c] = 0;
+                bool hidden = key < from;
+                if (MASKS == BY_PREFIX) {
+                    int2 also = !KEYS_OWN ? q.prefix[m * 16 + c / 2 * 8 + lane / 4]
+                                : c % 2   ? make_int2(prefix.z, prefix.w)
+                                          : make_int2(prefix.x, prefix.y);
+                    hidden = hidden && (key < also.x || key >= also.y);
+                }
+                if (key > query || hidden) s[m][n][c] = 0;
             }
             p[m][n / 2][n % 2 * 2] = pack<T>(s[m][n][0], s[m][n][1]);
             p[m][n / 2][n % 2 * 2 + 1] = pack<T>(s[m][n][2], s[m][n][3]);
@@ -307,19 +352,20 @@ DEVICE void give_own(const CudaAttendGrad &g, const Walk *w, T *tile, const floa
     }
 }
 
-template <typename T, int D, bool KEYS_OWN, bool LISTED>
+template <typename T, int D, bool KEYS_OWN, KeySet SET>
 __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad g) {
 #ifdef HAVE_TENSOR_CORES
     using B = Back<D>;
     constexpr int MT = B::MT, OWN = B::OWN;
     constexpr int STEP = KEYS_OWN && MT == 2 ? 16 : 32; /* as many columns as registers allow */
-    constexpr int STAGE_BYTES = LISTED ? B::LISTED_STAGE_BYTES : B::STAGE_BYTES;
+    constexpr int STAGE_BYTES = Stage<D, SET>::BYTES;
+    constexpr bool LISTED = SET == KEYS_LIST, PREFIX = SET == KEYS_PREFIX;
     extern __shared__ __align__(16) char shared[];
     __shared__ Walk walk;
     const CudaAttend &a = g.a;
     const Walk *w = &walk;
     uint32_t memory = shared_address(shared);
-    if (threadIdx.x == 0) walk = walk_of<KEYS_OWN, OWN>(g);
+    if (threadIdx.x == 0) walk = walk_of<KEYS_OWN, OWN, PREFIX>(g);
     __syncthreads();
     int mine = w->own + threadIdx.x / WARP * MT * 16; /* the warp's first own row */
     uint32_t a1[MT][D / 16][4], a2[MT][D / 16][4];
@@ -327,22 +373,33 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
 
     Queries<KEYS_OWN, MT> q;
     if (!KEYS_OWN) load_queries<KEYS_OWN, MT>(q, g, w, mine);
+    if constexpr (PREFIX && !KEYS_OWN) {
+        int2 *own = (int2 *)(shared + 2 * STAGE_BYTES); /* (OWN): read when the first tile is there */
+        int i = threadIdx.x, query = w->own + i;
+        if (i < OWN) own[i] = query < a.seq ? prefix_seen(a, w->row, query) : make_int2(NEVER, 0);
+        q.prefix = own + mine - w->own;
+    }
     float sum1[MT][D / 8][4] = {}, sum2[KEYS_OWN ? MT : 1][KEYS_OWN ? D / 8 : 1][4] = {};
     float scale2 = a.scale * LOG2_E;
     Visit v = {w->head, w->first - 1};
-    bool more = walk_on<KEYS_OWN, OWN>(g, w, v);
-    if (more) load_other<T, D, KEYS_OWN, LISTED>(g, w, v, memory);
+    bool more = walk_on<KEYS_OWN, OWN, PREFIX>(g, w, v);
+    if (more) load_other<T, D, KEYS_OWN, SET>(g, w, v, memory);
     for (int stage = 0; more; stage ^= STAGE_BYTES) {
         int tile = v.tile;
         copies_wait<0>();
         __syncthreads(); /* this tile is loaded, and all warps are done with the other stage */
-        more = walk_on<KEYS_OWN, OWN>(g, w, v);
-        if (more) load_other<T, D, KEYS_OWN, LISTED>(g, w, v, memory + (stage ^ STAGE_BYTES));
+        more = walk_on<KEYS_OWN, OWN, PREFIX>(g, w, v);
+        if (more) load_other<T, D, KEYS_OWN, SET>(g, w, v, memory + (stage ^ STAGE_BYTES));
         const int2 *edges = (const int2 *)g.tiles + w->row * (g.padded / OTHER);
         int late = 0; /* some query does not see the keys in front of it */
+        bool prefixed = false; /* keys own: all queries of the tile see the warp's as a prefix */
         if constexpr (LISTED) {
         } else if constexpr (KEYS_OWN) {
             late = __any_sync(~0u, mine < edges[tile].y) ? NEVER : 0;
+            if constexpr (PREFIX) {
+                int4 p = ((const int4 *)g.prefixes)[w->row * (g.padded / OTHER) + tile];
+                prefixed = __all_sync(~0u, mine >= p.y && mine + MT * 16 <= p.w);
+            }
         } else {
             late = edges[w->own / OTHER].y;
             if (MT == 2 && w->own + OTHER < g.padded) late = max(late, edges[w->own / OTHER + 1].y);
@@ -355,9 +412,11 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             if (first_key > last_query || first_key >= a.seq || first_query >= a.seq) continue;
             uint32_t b1 = memory + stage + step * Tile<D>::ROW_BYTES, b2 = b1 + B::TILE_BYTES;
             q.words = (const float *)(shared + stage + 2 * B::TILE_BYTES) + step;
+            if (PREFIX && KEYS_OWN) q.prefix = (const int2 *)(shared + stage + B::MORE_AT) + step;
+            if (PREFIX && !KEYS_OWN) prefixed = other >= w->from && other + STEP <= w->upto;
             if constexpr (LISTED) {
                 int thread = thread_anew(), warp = thread / WARP;
-                q.bits = memory + stage + B::STAGE_BYTES +
+                q.bits = memory + stage + B::MORE_AT +
                          (KEYS_OWN ? step * B::WORDS + warp * MT / 2 : warp * MT * 16 * 2 + step / 32) * 4;
                 if (!KEYS_OWN && !__any_sync(~0u, read_shared4(q.bits + thread % WARP % (MT * 16) * 8) != 0)) continue;
             }
@@ -365,11 +424,11 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             Packed<MT, STEP> p;
             step_product<T, D, MT, STEP>(s, a1, lane_b<D>(b1));
             if constexpr (!KEYS_OWN) step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
-            bool masks = last_key > first_query || first_key < late;
+            bool masks = !prefixed && (last_key > first_query || first_key < late);
             if (LISTED)
                 step_softmax<T, KEYS_OWN, BY_LIST, MT, STEP>(p, s, q, mine, other, scale2);
             else if (masks)
-                step_softmax<T, KEYS_OWN, BY_PLACE, MT, STEP>(p, s, q, mine, other, scale2);
+                step_softmax<T, KEYS_OWN, PREFIX ? BY_PREFIX : BY_PLACE, MT, STEP>(p, s, q, mine, other, scale2);
             else
                 step_softmax<T, KEYS_OWN, SEES_ALL, MT, STEP>(p, s, q, mine, other, scale2);
             if constexpr (KEYS_OWN) {
@@ -415,10 +474,10 @@ extern "C" void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g)
         join_kernel<F16><<<blocks, JOIN_THREADS, 0, s>>>(*g);
 }
 
-template <typename T, int D, bool LISTED> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
+template <typename T, int D, KeySet SET> static void launch(cudaStream_t s, const CudaAttendGrad *g) {
     const CudaAttend *a = &g->a;
-    constexpr int OWN = Back<D>::OWN, BYTES = LISTED ? Back<D>::LISTED_BYTES : Back<D>::BYTES;
-    auto by_keys = attend_grad_kernel<T, D, true, LISTED>, by_queries = attend_grad_kernel<T, D, false, LISTED>;
+    constexpr int OWN = Back<D>::OWN, BYTES = Stage<D, SET>::ALL_BYTES;
+    auto by_keys = attend_grad_kernel<T, D, true, SET>, by_queries = attend_grad_kernel<T, D, false, SET>;
     unsigned tiles = blocks_for(a->seq, OWN);
     dim3 keys((unsigned)(a->rows * a->kv_heads * g->n_parts), tiles),
         queries((unsigned)(a->rows * a->heads), tiles);
@@ -429,19 +488,21 @@ template <typename T, int D, bool LISTED> static void launch(cudaStream_t s, con
     cuda_launch_attend_join(s, g);
 }
 
-template <bool LISTED> static void launch_any(cudaStream_t s, const CudaAttendGrad *g) {
+template <KeySet SET> static void launch_any(cudaStream_t s, const CudaAttendGrad *g) {
     with_dim(g->a.dim, [&](auto d) {
         constexpr int D = decltype(d)::value;
         if (g->a.format == FMT_BF16)
-            launch<Bf16, D, LISTED>(s, g);
-        else if constexpr (!LISTED || D < 128) /* ir/sparse.h keeps it out: it spills */
-            launch<F16, D, LISTED>(s, g);
+            launch<Bf16, D, SET>(s, g);
+        else if constexpr (SET != KEYS_LIST || D < 128) /* ir/sparse.h keeps it out: it spills */
+            launch<F16, D, SET>(s, g);
     });
 }
 
 extern "C" void cuda_launch_attend_grad(cudaStream_t s, const CudaAttendGrad *g) {
     if (g->a.mask)
-        launch_any<true>(s, g);
+        launch_any<KEYS_LIST>(s, g);
+    else if (g->a.prefix)
+        launch_any<KEYS_PREFIX>(s, g);
     else
-        launch_any<false>(s, g);
+        launch_any<KEYS_RANGE>(s, g);
 }

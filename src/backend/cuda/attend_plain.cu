@@ -5,7 +5,7 @@
  * score of a tile and owns every 8th group of four of the D sums, so the numbers a thread holds are D/8 a sum.
  * Tiles lie in shared memory as fp32, rows padded by 16 bytes. MOST is D rounded up to 64, 128 or 256; columns
  * behind D are zeros. The backward kernel runs twice, as on tensor cores: keys own (dK, dV) and queries own
- * (dQ). Bytes: as there. */
+ * (dQ). Bytes: as there. PREFIX: a query sees keys in front of its own range too (attend.cuh). */
 #include "backend/cuda/attend.cuh"
 
 enum { LANES = 8, PLAIN_SHARED = 48 * 1024 };
@@ -63,11 +63,12 @@ DEVICE void give_row(T *to, const float (&sum)[Shape<MOST>::GROUPS][4], float by
 
 /* ---- forward ---- */
 
-template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend_plain_kernel(CudaAttend a) {
+template <typename T, int MOST, bool PREFIX>
+__global__ void __launch_bounds__(256, 1) attend_plain_kernel(CudaAttend a) {
     using S = Shape<MOST>;
     constexpr int ROWS = S::ROWS, KEYS = S::KEYS, THREADS = ROWS * LANES;
     extern __shared__ __align__(16) float memory[];
-    __shared__ int edge[2][THREADS / WARP];
+    __shared__ int edge[2][THREADS / WARP], also[2][THREADS / WARP];
     float *q = memory, *kv = q + ROWS * S::STRIDE, *p = kv + KEYS * S::STRIDE;
     int r = threadIdx.x / LANES, lane = threadIdx.x % LANES, first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     int head = blockIdx.x % a.heads;
@@ -78,13 +79,22 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
                                       a.dim, first, a.seq);
 
     int2 seen = there ? keys_seen(a, row, first + r) : make_int2(NEVER, 0);
-    int begin = warp_min(seen.x), end = warp_most(seen.y);
+    int2 more = PREFIX && there ? prefix_seen(a, row, first + r) : make_int2(NEVER, 0);
+    int begin = warp_min(seen.x), end = warp_most(seen.y), from = 0, gap = 0;
+    if (PREFIX) from = warp_min(more.x), gap = warp_most(more.y);
     if (threadIdx.x % WARP == 0) edge[0][threadIdx.x / WARP] = begin, edge[1][threadIdx.x / WARP] = end;
+    if (PREFIX && threadIdx.x % WARP == 0) also[0][threadIdx.x / WARP] = from, also[1][threadIdx.x / WARP] = gap;
     __syncthreads();
-    for (int w = 0; w < THREADS / WARP; w++) begin = min(begin, edge[0][w]), end = max(end, edge[1][w]);
+    for (int w = 0; w < THREADS / WARP; w++) {
+        begin = min(begin, edge[0][w]), end = max(end, edge[1][w]);
+        if (PREFIX) from = min(from, also[0][w]), gap = max(gap, also[1][w]);
+    }
+    int behind = begin; /* no query sees what lies between a prefix and the earliest of their own ranges */
+    if (PREFIX) begin = min(begin, from), end = max(end, gap);
 
     float o[S::GROUPS][4] = {}, top = -INFINITY, sum = 0, scale2 = a.scale * LOG2_E;
     for (int key = begin < end ? begin / KEYS * KEYS : end; key < end; key += KEYS) {
+        if (PREFIX && key >= gap && key + KEYS <= behind) continue;
         float s[KEYS / LANES], now = top;
         fill_tile<T, MOST, KEYS, THREADS>(kv, heads_k, a.kv_stride, a.dim, key, end);
         __syncthreads();
@@ -92,7 +102,9 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
         for (int i = 0; i < KEYS / LANES; i++) {
             int at = i * LANES + lane;
             s[i] = dot<MOST>(q + r * S::STRIDE, kv + at * S::STRIDE) * scale2;
-            if (key + at < seen.x || key + at >= seen.y) s[i] = -INFINITY;
+            bool sees = key + at >= seen.x && key + at < seen.y;
+            if (PREFIX) sees = sees || (key + at >= more.x && key + at < more.y);
+            if (!sees) s[i] = -INFINITY;
             now = fmaxf(now, s[i]);
         }
 #pragma unroll
@@ -126,7 +138,7 @@ template <typename T, int MOST> __global__ void __launch_bounds__(256, 1) attend
 
 /* ---- backward ---- */
 
-template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__(256, 1)
+template <typename T, int MOST, bool KEYS_OWN, bool PREFIX> __global__ void __launch_bounds__(256, 1)
     attend_grad_plain_kernel(CudaAttendGrad g) {
     using S = Shape<MOST>;
     constexpr int OWN = S::OWN, OTHER = S::OTHER, THREADS = OWN * LANES, GAP = OTHER + 1;
@@ -142,6 +154,8 @@ template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__
     const T *k = (const T *)a.k + token * a.kv_stride + kv * dim, *v = k + a.v_offset;
     const T *q = (const T *)a.q + token * a.q_stride, *d_o = (const T *)g.d_o + token * a.o_stride;
     const int2 *tiles = (const int2 *)g.tiles + row * (g.padded / DEVICE_ATTEND_TILE);
+    const int4 *prefixes = PREFIX ? (const int4 *)g.prefixes + row * (g.padded / DEVICE_ATTEND_TILE) : NULL;
+    const int2 *prefix = PREFIX ? (const int2 *)a.prefix + token : NULL;
     if (KEYS_OWN) {
         fill_tile<T, MOST, OWN, THREADS>(own1, k, a.kv_stride, dim, first, a.seq);
         fill_tile<T, MOST, OWN, THREADS>(own2, v, a.kv_stride, dim, first, a.seq);
@@ -151,11 +165,21 @@ template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__
     }
     int from = KEYS_OWN ? first : tiles[first / DEVICE_ATTEND_TILE].x,
         upto = KEYS_OWN ? a.seq : min(first + OWN, a.seq);
+    int gap = 0, behind = from; /* queries own: none of them sees the keys in between */
+    if (PREFIX && !KEYS_OWN) {
+        gap = prefixes[first / DEVICE_ATTEND_TILE].z;
+        from = min(from, prefixes[first / DEVICE_ATTEND_TILE].x);
+    }
     float sum1[S::GROUPS][4] = {}, sum2[S::GROUPS][4] = {}, scale2 = a.scale * LOG2_E;
     for (int head = KEYS_OWN ? kv * group : own_head; head < (KEYS_OWN ? kv * group + group : own_head + 1);
          head++)
         for (int other = from == NEVER ? upto : from / OTHER * OTHER; other < upto; other += OTHER) {
-            if (KEYS_OWN && tiles[other / DEVICE_ATTEND_TILE].x >= first + OWN) continue;
+            if (PREFIX && !KEYS_OWN && other >= gap && other + OTHER <= behind) continue;
+            if (KEYS_OWN && tiles[other / DEVICE_ATTEND_TILE].x >= first + OWN) {
+                if (!PREFIX) continue;
+                int4 p = prefixes[other / DEVICE_ATTEND_TILE];
+                if (p.x >= first + OWN || p.z <= first) continue;
+            }
             __syncthreads(); /* the last tile has been read */
             fill_tile<T, MOST, OTHER, THREADS>(b1, KEYS_OWN ? q + head * dim : k,
                                                KEYS_OWN ? a.q_stride : a.kv_stride, dim, other, a.seq);
@@ -167,7 +191,9 @@ template <typename T, int MOST, bool KEYS_OWN> __global__ void __launch_bounds__
                 int at = i * LANES + lane, key = KEYS_OWN ? first + r : other + at,
                     query = KEYS_OWN ? other + at : first + r;
                 int64_t word = (row * a.heads + head) * g.padded + query; /* it exists: padded is whole tiles */
-                bool sees = query < a.seq && key <= query && key >= a.begin[token + query];
+                bool sees = query < a.seq && key <= query;
+                if (sees && key < a.begin[token + query])
+                    sees = PREFIX && key >= prefix[query].x && key < prefix[query].y;
                 float s = dot<MOST>(own1 + r * S::STRIDE, b1 + at * S::STRIDE),
                       dp = dot<MOST>(own2 + r * S::STRIDE, b2 + at * S::STRIDE);
                 float prob = sees ? exp2f(s * scale2 - g.lse2[word]) : 0.0f;
@@ -205,19 +231,26 @@ template <typename Kernel> static void allow_shared(Kernel *kernel, int bytes) {
     if (bytes > PLAIN_SHARED) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-extern "C" void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a) {
+template <bool PREFIX> static void launch(cudaStream_t s, const CudaAttend *a) {
     with_real(a->format, [&](auto t) {
         with_most(a->dim, [&](auto most) {
             using T = decltype(t);
             constexpr int MOST = decltype(most)::value, ROWS = Shape<MOST>::ROWS, BYTES = Shape<MOST>::FORWARD * 4;
             dim3 grid((unsigned)(a->rows * a->heads), blocks_for(a->seq, ROWS));
-            allow_shared(attend_plain_kernel<T, MOST>, BYTES);
-            attend_plain_kernel<T, MOST><<<grid, ROWS * LANES, BYTES, s>>>(*a);
+            allow_shared(attend_plain_kernel<T, MOST, PREFIX>, BYTES);
+            attend_plain_kernel<T, MOST, PREFIX><<<grid, ROWS * LANES, BYTES, s>>>(*a);
         });
     });
 }
 
-extern "C" void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g) {
+extern "C" void cuda_launch_attend_plain(cudaStream_t s, const CudaAttend *a) {
+    if (a->prefix)
+        launch<true>(s, a);
+    else
+        launch<false>(s, a);
+}
+
+template <bool PREFIX> static void launch_grad(cudaStream_t s, const CudaAttendGrad *g) {
     with_real(g->a.format, [&](auto t) {
         with_most(g->a.dim, [&](auto most) {
             using T = decltype(t);
@@ -225,10 +258,17 @@ extern "C" void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGr
             unsigned tiles = blocks_for(g->a.seq, OWN);
             dim3 keys((unsigned)(g->a.rows * g->a.kv_heads), tiles),
                 queries((unsigned)(g->a.rows * g->a.heads), tiles);
-            allow_shared(attend_grad_plain_kernel<T, MOST, true>, BYTES);
-            allow_shared(attend_grad_plain_kernel<T, MOST, false>, BYTES);
-            attend_grad_plain_kernel<T, MOST, true><<<keys, OWN * LANES, BYTES, s>>>(*g);
-            attend_grad_plain_kernel<T, MOST, false><<<queries, OWN * LANES, BYTES, s>>>(*g);
+            allow_shared(attend_grad_plain_kernel<T, MOST, true, PREFIX>, BYTES);
+            allow_shared(attend_grad_plain_kernel<T, MOST, false, PREFIX>, BYTES);
+            attend_grad_plain_kernel<T, MOST, true, PREFIX><<<keys, OWN * LANES, BYTES, s>>>(*g);
+            attend_grad_plain_kernel<T, MOST, false, PREFIX><<<queries, OWN * LANES, BYTES, s>>>(*g);
         });
     });
+}
+
+extern "C" void cuda_launch_attend_grad_plain(cudaStream_t s, const CudaAttendGrad *g) {
+    if (g->a.prefix)
+        launch_grad<true>(s, g);
+    else
+        launch_grad<false>(s, g);
 }

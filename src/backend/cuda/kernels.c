@@ -149,11 +149,11 @@ void cuda_rope(Backend *b, Queue q, const Args *a) {
 static char *number_at(const void *data, Format f, int64_t i) { return (char *)data + i * format_item_bytes(f); }
 
 /* Attention of qkv's tokens to qkv's tokens. */
-static CudaAttend attend_of(const AttrHeads *h, Operand qkv, Operand doc_begin) {
+static CudaAttend attend_of(const AttrHeads *h, Operand qkv, Operand doc_begin, Operand prefix) {
     Format f = qkv.t->format;
     int width = (h->heads + 2 * h->kv_heads) * h->head_dim;
     return (CudaAttend){.q = qkv.data, .k = number_at(qkv.data, f, (int64_t)h->heads * h->head_dim),
-                        .begin = doc_begin.data, .q_stride = width, .kv_stride = width,
+                        .begin = doc_begin.data, .prefix = prefix.data, .q_stride = width, .kv_stride = width,
                         .o_stride = h->heads * h->head_dim, .v_offset = h->kv_heads * h->head_dim,
                         .rows = cuda_rows(qkv.t) / h->seq, .seq = (int)h->seq, .keys = (int)h->seq,
                         .heads = h->heads, .kv_heads = h->kv_heads, .dim = h->head_dim, .scale = h->scale,
@@ -189,24 +189,23 @@ static bool on_hopper(Backend *b) {
 static void attend_rows(Backend *b, Queue q, const CudaAttend *x) {
     cudaStream_t s = cuda_stream(b, q);
     if (!on_cores(b, x)) cuda_launch_attend_plain(s, x);
-    else if (!on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
+    else if (x->prefix || !on_hopper(b) || !cuda_launch_attend_sm90(s, x)) cuda_launch_attend(s, x);
 }
 
 /* What our own kernels do faster than the library inside a step (docs/kernels.md): short rows backward, and of heads of
  * 64 numbers forward too. */
 static bool ours_are_faster(Backend *b, const AttrHeads *h, Operand qkv, bool backward) {
     enum { LONGEST = 1024, NARROW = 64 };
-    CudaAttend x = attend_of(h, qkv, (Operand){0});
+    CudaAttend x = attend_of(h, qkv, (Operand){0}, (Operand){0});
     return h->by == ATTEND_FAST && x.seq <= LONGEST && (backward || x.dim == NARROW) && on_hopper(b) &&
            cuda_attend_sm90_takes(&x);
 }
 
 void cuda_attend(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
-    Operand qkv = a->attend.in.qkv, o = a->attend.out.o;
-    CHECK_MSG(!a->step->attend.in.prefix, "no kernel knows prefixes: tasks record none for a GPU");
-    if (!ours_are_faster(b, h, qkv, false) && cuda_library_attend(b, q, a)) return;
-    CudaAttend x = attend_of(h, qkv, a->attend.in.doc_begin);
+    Operand qkv = a->attend.in.qkv, o = a->attend.out.o, prefix = a->attend.in.prefix;
+    if (!prefix.data && !ours_are_faster(b, h, qkv, false) && cuda_library_attend(b, q, a)) return;
+    CudaAttend x = attend_of(h, qkv, a->attend.in.doc_begin, prefix);
     x.o = o.data;
     x.lse = a->attend.out.lse.data;
     if (same_format(b, a, qkv, o) && head_fits(b, a, x.dim)) attend_rows(b, q, &x);
@@ -215,13 +214,13 @@ void cuda_attend(Backend *b, Queue q, const Args *a) {
 void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     const AttrHeads *h = &a->step->attr.heads;
     Operand d_o = a->attend_grad.in.d_o, qkv = a->attend_grad.in.qkv, o = a->attend_grad.in.o;
-    Operand d_qkv = a->attend_grad.out.d_qkv;
-    bool ours = ours_are_faster(b, h, qkv, true);
+    Operand d_qkv = a->attend_grad.out.d_qkv, prefix = a->attend_grad.in.prefix;
+    bool ours = prefix.data || ours_are_faster(b, h, qkv, true);
     if (!ours && cuda_library_attend_grad(b, q, a)) return;
-    bool theirs = ours && !ours_are_faster(b, h, qkv, false) && cuda_library_attends(b, a, qkv); /* they made lse */
-    DeviceAttendGrad d = device_attend_grad(h, qkv.t->format, cuda_rows(qkv.t));
-    CudaAttendGrad g = {.a = attend_of(h, qkv, a->attend_grad.in.doc_begin), .d_o = d_o.data, .dq = d_qkv.data,
-                        .n_parts = d.n_parts, .padded = (int)d.padded};
+    bool theirs = ours && !prefix.data && !ours_are_faster(b, h, qkv, false) && cuda_library_attends(b, a, qkv); /* they made lse */
+    DeviceAttendGrad d = device_attend_grad(h, qkv.t->format, cuda_rows(qkv.t), prefix.data != NULL);
+    CudaAttendGrad g = {.a = attend_of(h, qkv, a->attend_grad.in.doc_begin, prefix), .d_o = d_o.data,
+                        .dq = d_qkv.data, .n_parts = d.n_parts, .padded = (int)d.padded};
     if (!same_format(b, a, qkv, d_o) || !same_format(b, a, qkv, o) || !same_format(b, a, qkv, d_qkv) ||
         !head_fits(b, a, g.a.dim)) return;
     g.a.o = o.data;
@@ -231,11 +230,12 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     g.lse2 = (float *)scratch;
     g.delta = (float *)(scratch + d.delta);
     g.tiles = (int32_t *)(scratch + d.tiles);
+    g.prefixes = (int32_t *)(scratch + d.prefixes);
     g.parts = (float *)(scratch + d.sums);
     cudaStream_t s = cuda_stream(b, q);
     cuda_launch_attend_delta(s, &g, theirs);
     if (!on_cores(b, &g.a) || !is_aligned(g.d_o) || !is_aligned(g.dq)) cuda_launch_attend_grad_plain(s, &g);
-    else if (!on_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
+    else if (prefix.data || !on_hopper(b) || !cuda_launch_attend_grad_sm90(s, &g)) cuda_launch_attend_grad(s, &g);
 }
 
 static CudaHeadRow head_row(int dim) {
@@ -273,7 +273,7 @@ static CudaAttend attend_cache_of(const Args *a) {
     Operand cache = a->attend_cache.in.cache, positions = a->attend_cache.in.positions, rows = a->attend_cache.in.rows;
     CudaHeadRow row = cache_row(a);
     bool int8 = cache.t->format == FMT_INT8;
-    CudaAttend x = attend_of(h, a->attend_cache.in.qkv, (Operand){0});
+    CudaAttend x = attend_of(h, a->attend_cache.in.qkv, (Operand){0}, (Operand){0});
     x.last = positions.data;
     x.key_row = rows.data;
     x.early = is_input(positions) && is_input(rows);

@@ -216,6 +216,7 @@ typedef struct CudaAttend {
     float *lse; /* (rows*seq, heads); NULL: not wanted */
     const int32_t *begin,
         *last; /* (rows*seq): query i sees keys [begin, last]; NULL: from 0; up to its own place */
+    const int32_t *prefix;  /* (rows*seq, 2): keys [from, upto) in front of begin that a query sees too; NULL: none */
     const uint32_t *mask;   /* (rows*seq, mask_words): a bit for each key that a query attends to; NULL: all it sees */
     int mask_words;         /* a multiple of 4 */
     const int32_t *key_row; /* (rows): whose keys a row sees; NULL: its own (not in backward) */
@@ -241,6 +242,7 @@ typedef struct CudaAttendGrad {
     /* the workspace (ir/block_device.h) */
     float *lse2, *delta; /* lse * log2 e (infinite behind seq), and rowsum(d_o * o) */
     int32_t *tiles;      /* the earliest and the latest beginning of a tile's queries */
+    int32_t *prefixes;   /* with a prefix: the earliest and latest of its beginnings, the latest and earliest ends */
     float *parts;        /* dk, dv of each part of a group's heads */
     int n_parts, padded;
 } CudaAttendGrad;

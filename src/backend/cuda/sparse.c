@@ -267,7 +267,7 @@ static CudaAttend masked_attend(const CudaSelected *s, const CudaMask *m) {
 static void attend_selected_grad_tiles(Backend *b, Queue q, const Args *a, const CudaSelected *s, const void *d_o,
                                        char *d_qkv) {
     const AttrHeads *h = &s->h;
-    DeviceAttendGrad d = device_attend_grad(h, s->format, s->tokens);
+    DeviceAttendGrad d = device_attend_grad(h, s->format, s->tokens, false);
     char *scratch = workspace(a, sparse_device_attend_bytes(h, s->format, s->tokens, s->most, true));
     CudaMask m = mask_of(scratch + d.bytes, s->list, s->most, s->tokens, h->seq);
     CudaAttendGrad g = {.a = masked_attend(s, &m),
