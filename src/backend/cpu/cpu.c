@@ -41,14 +41,19 @@ static void processor_name(char *name, int64_t size, int threads) {
              product_set());
 }
 
-/* Products in fp32 per core and second, as measured on server cores between 2 and 3 GHz. AMD's Zen 4 does 512 bits in
- * two halves, at a higher clock; Zen 5 does them whole, at 4.5 GHz where it was measured (bench/prediction_cpu.py). */
-static double product_flops(const char *processor) {
+/* What a core does in a second, as measured on server cores between 2 and 3 GHz: products in fp32, and bytes it draws
+ * from memory. AMD's Zen 4 does 512 bits in two halves, at a higher clock; Zen 5 does them whole, at 4.5 GHz where it
+ * was measured (bench/prediction_cpu.py). */
+typedef struct CoreRates {
+    double flops, bytes;
+} CoreRates;
+
+static CoreRates core_rates(const char *processor) {
     const FewKernels *k = few_kernels();
-    bool amd = strstr(processor, "AMD") != NULL;
-    if (k == &few_avx512 && amd) return __builtin_cpu_supports("avx512vp2intersect") ? 230e9 : 92e9;
-    if (k == &few_avx512) return 110e9;
-    return k == &few_avx2 ? 80e9 : 20e9;
+    bool amd = strstr(processor, "AMD") != NULL, zen5 = amd && __builtin_cpu_supports("avx512vp2intersect");
+    if (k == &few_avx512 && zen5) return (CoreRates){230e9, 20e9};
+    if (k == &few_avx512) return (CoreRates){amd ? 92e9 : 110e9, 10e9};
+    return (CoreRates){k == &few_avx2 ? 80e9 : 20e9, 10e9};
 }
 
 static void describe(Backend *b, Machine *m) {
@@ -62,9 +67,10 @@ static void describe(Backend *b, Machine *m) {
     }
     m->align_bytes = ALIGN_BYTES;
     m->page_bytes = PAGE_BYTES;
-    m->matrix_flops = product_flops(m->name) * threads;
+    CoreRates core = core_rates(m->name);
+    m->matrix_flops = core.flops * threads;
     m->vector_flops = m->matrix_flops / 10;
-    m->memory_bytes_per_s = 10e9 * MIN2(threads, 8); /* a core cannot draw more; eight fill the channels */
+    m->memory_bytes_per_s = core.bytes * MIN2(threads, 8); /* eight cores fill the channels */
     m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
     m->runtime_bytes = process_runtime_bytes(threads);
 }
