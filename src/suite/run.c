@@ -128,6 +128,7 @@ bool suite_run(Suite *s, Engine *n, Err *e) {
     bool ok = true, busy = true;
     set_order(&r);
     work_begin(&r.work, WORK_COUNT, r.pieces, "scoring requests");
+    status_count(n->options.status, 0, r.pieces, -1); /* the engine tells of its tokens before the first is done */
     while (ok && busy) ok = step(&r, &busy, e);
     work_end(&r.work);
     mem_free(r.order);
