@@ -73,6 +73,12 @@ static void print_text(const Str *s) { fwrite(str_text(s), 1, (size_t)s->len, st
 static bool take_program_words(int *argc, char ***argv, Str *text, bool *quiet, Err *e) {
     for (; *argc > 1 && !strcmp((*argv)[1], "--quiet"); ++*argv, --*argc) *quiet = true;
     const char *word = *argc > 1 ? (*argv)[1] : NULL;
+    if (word && !strcmp(word, "help") && *argc > 2) { /* snug help train: snug train --help */
+        static char help[] = "--help";
+        for (int i = 1; i < *argc - 1; i++) (*argv)[i] = (*argv)[i + 1];
+        (*argv)[*argc - 1] = help;
+        return false;
+    }
     if (word && !strcmp(word, "--version")) {
         str_addf(text, "snug %s\n", version);
         return true;

@@ -82,6 +82,20 @@ TEST(a_run_is_gone_on_with_by_its_configuration) {
     expect_said(snug_run("train --config %s --resume", test_path("run")), 1, "run/config.yaml");
 }
 
+TEST(commands_of_other_tools_are_answered_with_ours) {
+    expect_said(snug_run("finetune"), 2, "Did you mean `snug train`?");
+    expect_said(snug_run("serve --model tally"), 2, "There is no HTTP server");
+    expect_said(snug_run("-v"), 2, "`snug --version`");
+    expect_said(snug_run("trian"), 2, "Did you mean `snug train`?");
+    expect_said(snug_run("help nothing"), 2, "'nothing' is not a command");
+    static const char *const some[] = {"help amr parse", "help train"};
+    for (int i = 0; i < COUNT_OF(some); i++) {
+        Ran r = snug_run("%s", some[i]);
+        EXPECT(r.code == 0 && strstr(str_text(&r.out), some[i] + 5));
+        ran_free(&r);
+    }
+}
+
 TEST(a_run_that_was_moved_is_looked_for_where_out_says) {
     expect_said(snug_run("train --model tally --data recipes/none.jsonl --seq 64 --out %s --resume", test_path("gone")),
                 1, "Was its folder moved?");
