@@ -42,6 +42,7 @@ struct Scorer {
     int64_t first, last, capacity;
     int64_t warned;
     double quickest_start; /* seconds from a process's start to its first reply; 0: none has replied */
+    bool warned_of_failures;
     bool had_all_the_time; /* one that was starting up did not reply in all of its time */
     char why[200];         /* the latest sample that got no reply */
     ScorerFacts facts;
@@ -251,23 +252,20 @@ static void drop_all(Scorer *s) {
     for (; s->first < s->last; s->first++) ask_free(&s->queue[s->first]);
 }
 
-/* Nothing that was tried so far got a reply that can be used. */
-static int64_t tries_in_vain(const Scorer *s) {
-    const int64_t *ended = s->facts.ended;
-    return ended[SCORE_GIVEN] || ended[SCORE_NONE] ? 0 : ended[SCORE_LATE] + ended[SCORE_DIED] + ended[SCORE_RUBBISH];
+/* Once: nothing that was tried so far got a reply that can be used. The run goes on, with rewards missing. */
+static void warn_of_failures(Scorer *s) {
+    const int64_t *ended = s->facts.ended, tries = ended[SCORE_LATE] + ended[SCORE_DIED] + ended[SCORE_RUBBISH];
+    if (s->warned_of_failures || tries < SCORER_TRIES || ended[SCORE_GIVEN] || ended[SCORE_NONE]) return;
+    s->warned_of_failures = true;
+    log_warn("the reward command has not scored one of the first %lld samples; the latest: %s. Is it the right one? It "
+             "is sent a JSON line and replies with one (docs/grpo.md)",
+             (long long)tries, s->why);
 }
 
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e) {
     while (scorer_pending(s)) {
         scorer_pump(s, LOOK_MS);
-        int64_t tries = tries_in_vain(s);
-        if (tries >= SCORER_TRIES) {
-            drop_all(s);
-            return fail(e, ERR_FAIL,
-                        "the reward command has not scored one of the first %lld samples; the latest: %s. It is sent "
-                        "a JSON line and replies with one (docs/grpo.md)",
-                        (long long)tries, s->why);
-        }
+        warn_of_failures(s);
         if (!keep_going || keep_going(user)) continue;
         int64_t left = scorer_pending(s);
         drop_all(s);

@@ -10,9 +10,8 @@
  *
  * A process that does not reply in time, ends, or writes anything else costs that sample (its reward is missing),
  * is counted, named once in the log, ended with all it started, and started again when it is next needed. The run
- * goes on, unless the command has failed SCORER_TRIES samples and never scored one: then it is the wrong command, and
- * the run ends. Whatever a process writes beside its reply ends it too, as nobody can tell what the next line would
- * answer.
+ * goes on; a command that has failed SCORER_TRIES samples and never scored one is warned about, as it may be the wrong
+ * one. Whatever a process writes beside its reply ends it too, as nobody can tell what the next line would answer.
  *
  * One thread owns a scorer. Nothing here waits but scorer_pump and scorer_finish. Memory is bounded: what was
  * submitted, and reply_bytes for each process. */
@@ -75,8 +74,8 @@ int64_t scorer_pending(const Scorer *s);
 void scorer_pump(Scorer *s,
                  int milliseconds); /* moves what can be moved, waiting at most so long for something to do */
 
-/* Until nothing is pending; refused once SCORER_TRIES samples were tried in vain. keep_going (may be NULL) is asked five times a second; once it says no, what is pending
- * is dropped, its processes are ended, and the call is refused. */
+/* Until nothing is pending. keep_going (may be NULL) is asked five times a second; once it says no, what is pending is
+ * dropped, its processes are ended, and the call is refused. */
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e);
 
 ScorerFacts scorer_facts(const Scorer *s);
