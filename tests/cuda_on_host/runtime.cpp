@@ -238,8 +238,9 @@ bool host_has_run(const char *file) { return files.count(file); }
 
 cudaError_t host_launch(const HostGrid &g, const void *kernel, cudaStream_t s, std::function<void()> &&run) {
     if (!can_launch(g, kernel)) {
-        snprintf(launch_error, sizeof launch_error, "a launch at %s:%d of (%u,%u,%u) blocks of %u threads with %zu bytes",
-                 g.from.file, g.from.line, g.grid.x, g.grid.y, g.grid.z, g.block.x * g.block.y * g.block.z, g.shared);
+        snprintf(launch_error, sizeof launch_error,
+                 "a launch at %s:%d of (%u,%u,%u) blocks of %u threads with %zu bytes of shared memory", g.from.file,
+                 g.from.line, g.grid.x, g.grid.y, g.grid.z, g.block.x * g.block.y * g.block.z, g.shared);
         return keep(cudaErrorInvalidConfiguration);
     }
     queue(s, [=] {
