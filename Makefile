@@ -165,7 +165,8 @@ test-bins: $(TESTBIN) $(B)/count_allocations.so $(B)/fake_nvml.so $(B)/bare_nvml
 
 DEPS = $(PROBE) tools/deps.sh $(STAMP)
 deps:
-	@$(DEPS) $(if $(filter deps,$(MAKECMDGOALS)),optional) $(if $(filter 1,$(MPI)),mpi) $(if $(filter 1,$(CUDA)),cuda=$(NVCC):$(CUDA_TOOLKIT))
+	@$(DEPS) $(if $(filter deps,$(MAKECMDGOALS)),optional) $(if $(filter 1,$(MPI)),mpi) \
+	    $(if $(filter check check-all,$(MAKECMDGOALS)),$(CXX_IS:%=cxx=%)) $(if $(filter 1,$(CUDA)),cuda=$(NVCC):$(CUDA_TOOLKIT))
 
 demo: deps
 	@$(MAKE) --no-print-directory snug

@@ -5,7 +5,8 @@
 # The libraries are those that libs.sh misses (FILE.mk, $CC, $CFLAGS, $LDFLAGS: see there). WHAT adds what
 # a target needs: fuzz, lint, valgrind, mpi, or cuda=NVCC:FOLDER, which fetches the toolkit into FOLDER when there is
 # no such NVCC; --no-install only says what is missing. optional: also what the program opens when it runs and can do
-# without (ncurses and libmicrohttpd: snug monitor); where it cannot be installed, a line says so.
+# without (ncurses and libmicrohttpd: snug monitor); cxx=COMPILER: a C++ compiler, with which tests play the GPU's
+# kernels on the processor. Where these cannot be installed, a line says so.
 set -u
 here=$(dirname "$0") mk=$1; shift
 cc=${CC:-cc} nvcc="" folder=""
@@ -21,6 +22,7 @@ package() { # name: packages of apt, dnf, pacman, zypper
     zstd)       echo "libzstd-dev@libzstd-devel@zstd@libzstd-devel" ;;
     ncurses)    echo "libncurses-dev@ncurses-devel@ncurses@ncurses-devel" ;;
     microhttpd) echo "libmicrohttpd-dev@libmicrohttpd-devel@libmicrohttpd@libmicrohttpd-devel" ;;
+    c++)        echo "g++@gcc-c++@gcc@gcc-c++" ;;
     mpi)        echo "libopenmpi-dev openmpi-bin@openmpi-devel@openmpi@openmpi-devel" ;;
     clang)      echo "clang@clang@clang@clang" ;;
     fuzzer)     echo "libclang-rt-dev@compiler-rt@compiler-rt@clang" ;;
@@ -115,19 +117,24 @@ fi
 opens() { # library: whether a program finds it when it runs
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1."
 }
+install_if_possible() { # who wants it, name...
+    local who=$1 as=(); shift
+    [ $# -gt 0 ] || return
+    [ "$(id -u)" -eq 0 ] || as=(sudo -n)
+    "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        $(packages 1 "$@") >/dev/null 2>&1 ||
+        echo "not here, and only $who wants it: $* (apt: $(packages 1 "$@"); dnf: $(packages 2 "$@");" \
+             "pacman: $(packages 3 "$@"); zypper: $(packages 4 "$@"))"
+}
 case " $* " in *" optional "*)
     wanted=()
     opens libncursesw.so || wanted+=(ncurses)
     opens libmicrohttpd.so || wanted+=(microhttpd)
-    if [ ${#wanted[@]} -gt 0 ]; then
-        as=(); [ "$(id -u)" -eq 0 ] || as=(sudo -n)
-        "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            $(packages 1 "${wanted[@]}") >/dev/null 2>&1 ||
-            echo "not here, and only snug monitor wants it: ${wanted[*]} (apt: $(packages 1 "${wanted[@]}"); dnf:" \
-                 "$(packages 2 "${wanted[@]}"); pacman: $(packages 3 "${wanted[@]}");" \
-                 "zypper: $(packages 4 "${wanted[@]}"))"
-    fi ;;
+    install_if_possible "snug monitor" "${wanted[@]}" ;;
 esac
+for what in "$@"; do
+    case $what in cxx=*) command -v "${what#cxx=}" >/dev/null || install_if_possible test-cuda-host c++ ;; esac
+done
 shared=$(sed -n 's/^SHARED := *//p' "$mk")
 [ -z "$shared" ] || echo "there is no static library of: $shared; the binary needs the shared one where it runs"
 [ -z "$nvcc" ] || [ -x "$nvcc" ] || "$here/cuda_toolkit.sh" "$folder"

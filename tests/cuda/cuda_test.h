@@ -28,12 +28,14 @@ typedef struct CudaTest {
     void *cpu[CUDA_TEST_TENSORS];     /* after it, on either device; own */
     void *gpu[CUDA_TEST_TENSORS];
     int failures; /* one report per case is enough */
-    bool late;    /* one that may be left out */
+    bool late;    /* one that may be left out, ... */
+    bool whole;   /* ... and one that may not: its results are held against another case's */
     bool loose;   /* the plays' last bits may differ (a library's atomics): ... */
     int shown;    /* ... the play that is kept: 0 on its own, 1 first, 2 captured, 3 repeated */
 } CudaTest;
 
 bool cuda_test_ready(void);      /* false: test_skip was called */
+bool cuda_test_ready_for_runs(void); /* likewise, of commands that train or answer: on a card alone */
 Backend *cuda_test_device(void); /* the GPU; opened once */
 
 /* From a case of a list to the next one that is tried: 1 on a card, more where the processor plays the kernels and the

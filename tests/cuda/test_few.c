@@ -80,6 +80,7 @@ TEST(a_row_of_few_has_the_same_bits_in_any_company) {
         for (int64_t n = 1; n <= 4; n += 3) {
             CudaTest t;
             cuda_test_open(&t, "%lld rows of bf16 times %s", (long long)n, format_name(stored[f]));
+            t.whole = true;
             Tid x = normal_matrix(&t, FMT_BF16, n, K, 9), w = normal_matrix(&t, stored[f], M, K, 8),
                 y = cuda_test_matrix(&t, FMT_BF16, n, M);
             Step step = {.op = OP_LINEAR, .linear = {.in = {x, w}, .out = {y}}, .attr.linear = {f > 0}};

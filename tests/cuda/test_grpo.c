@@ -47,7 +47,7 @@ TEST(a_policys_loss_and_facts_on_the_gpu_are_the_cpus) {
 
 /* So hot that sampler and trainer draw some tokens differently in bf16: those are drawn again. */
 TEST(an_exact_policy_on_the_gpu_has_no_difference) {
-    if (!cuda_test_ready()) return;
+    if (!cuda_test_ready_for_runs()) return;
     static const char *const ways[] = {"--micro-batch 4",
                                        "--num-iterations 2",
                                        "--mode lora --lora-rank 4 --top-k 200",
@@ -78,7 +78,7 @@ TEST(an_exact_policy_on_the_gpu_has_no_difference) {
 
 /* Frozen weights that are copied in when their phases begin give the bits of resident ones. */
 TEST(weights_that_come_by_phase_on_the_gpu_give_the_same_bits) {
-    if (!cuda_test_ready()) return;
+    if (!cuda_test_ready_for_runs()) return;
     static const char *const ways[] = {"resident", "by-phase", "int8,resident", "int8,by-phase"};
     char first[32] = "";
     for (int i = 0; i < COUNT_OF(ways); i++) {

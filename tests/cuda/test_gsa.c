@@ -325,6 +325,7 @@ TEST(selections_of_long_rows_are_attended_to_on_the_gpu_as_on_the_cpu) {
         AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
         int64_t n = c->rows * c->seq;
         cuda_test_open(&t, "attend_selected, rows of %lld", (long long)c->seq);
+        t.whole = !test_brief(); /* no other case is as long */
         Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 1), keys = some_keys(&t, c, c->k);
         Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
         cuda_test_run(&t,

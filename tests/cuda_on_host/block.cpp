@@ -83,8 +83,8 @@ static const char *short_name(const char *file) {
 static void keep_error(const char *fmt, va_list ap) {
     failed = true;
     int n = snprintf(error, sizeof error, "kernel launched at %s:%d, block (%u,%u,%u) of %u threads: ",
-                     short_name(grid->from.file), grid->from.line, host_block.index.x, host_block.index.y, host_block.index.z,
-                     (unsigned)n_threads);
+                     short_name(grid->from.file), grid->from.line, host_block.index.x, host_block.index.y,
+                     host_block.index.z, (unsigned)n_threads);
     vsnprintf(error + n, sizeof error - (size_t)n, fmt, ap);
 }
 
@@ -225,8 +225,8 @@ static bool sync(int number, int count, bool yes, HostPlace at) {
     warps[t->warp].ready &= ~(1u << t->lane);
     t->barrier = number, t->at = at;
     if (b.there && (b.at.line != at.line || b.at.file != at.file))
-        host_fail("the barrier at %s:%d is reached by thread %d while others wait at %s:%d", short_name(at.file), at.line,
-                  t->number, short_name(b.at.file), b.at.line);
+        host_fail("the barrier at %s:%d is reached by thread %d while others wait at %s:%d", short_name(at.file),
+                  at.line, t->number, short_name(b.at.file), b.at.line);
     b.at = at, b.any |= yes;
     if (++b.there < count) {
         leave(t, false);

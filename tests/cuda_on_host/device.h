@@ -77,9 +77,13 @@ struct cudaLaunchConfig_t {
     cudaLaunchAttribute *attrs;
     unsigned numAttrs;
 };
+extern HostPlace host_launched_at; /* of the launches by cudaLaunchKernelEx that follow */
+static inline void host_launched_here(HOST_AT) { host_launched_at = HOST_HERE; }
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...args) {
-    return kernel % HostLaunch(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream)(std::decay_t<P>(args)...);
+    HostPlace at = host_launched_at;
+    HostLaunch launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, at.file, at.line);
+    return kernel % launch(std::decay_t<P>(args)...);
 }
 cudaError_t host_allow_shared(const void *kernel, int bytes); /* more than 48 KiB of it */
 template <typename K> cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute a, int value) {

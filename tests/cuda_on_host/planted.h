@@ -2,6 +2,8 @@
 #ifndef TESTS_CUDA_ON_HOST_PLANTED_H
 #define TESTS_CUDA_ON_HOST_PLANTED_H
 
+#include <stdbool.h>
+
 #include "tests/cuda_on_host/cuda_runtime_api.h"
 
 typedef enum Plant {
@@ -20,9 +22,14 @@ typedef enum Plant {
 } Plant;
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
 /* to[i] = from[n - 1 - i] of 128 numbers, by way of shared memory; 4 blocks' worth: n is 512. */
 void planted_launch(cudaStream_t s, float *to, const float *from, Plant plant);
+/* A kernel that is launched in that file has run. */
+bool host_has_run(const char *file);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

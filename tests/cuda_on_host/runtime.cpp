@@ -9,10 +9,13 @@
 #include <sys/mman.h>
 
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/cuda_on_host/cudaTypedefs.h"
 #include "tests/cuda_on_host/device.h"
+#include "tests/cuda_on_host/planted.h"
 
 enum { MAJOR = 8, MINOR = 0, PROCESSORS = 6, SHARED_USUAL = 48 << 10, SHARED_MOST = 163 << 10, MOST_BLOCK = 1024 };
 static const size_t TOTAL = (size_t)4 << 30, PAGE = 2 << 20;
@@ -228,13 +231,20 @@ static bool can_launch(const HostGrid &g, const void *kernel) {
            g.grid.y < 1u << 16 && g.grid.z < 1u << 16 && g.shared <= shared;
 }
 
+HostPlace host_launched_at = {"?", 0};
+static std::set<std::string> files; /* whose kernels have run */
+
+bool host_has_run(const char *file) { return files.count(file); }
+
 cudaError_t host_launch(const HostGrid &g, const void *kernel, cudaStream_t s, std::function<void()> &&run) {
     if (!can_launch(g, kernel)) {
-        snprintf(launch_error, sizeof launch_error, "a launch at %s:%d of (%u,%u,%u) blocks of %u threads with %zu bytes",
-                 g.from.file, g.from.line, g.grid.x, g.grid.y, g.grid.z, g.block.x * g.block.y * g.block.z, g.shared);
+        snprintf(launch_error, sizeof launch_error,
+                 "a launch at %s:%d of (%u,%u,%u) blocks of %u threads with %zu bytes of shared memory", g.from.file,
+                 g.from.line, g.grid.x, g.grid.y, g.grid.z, g.block.x * g.block.y * g.block.z, g.shared);
         return keep(cudaErrorInvalidConfiguration);
     }
     queue(s, [=] {
+        files.insert(g.from.file);
         if (host_run(g, run)) return;
         snprintf(launch_error, sizeof launch_error, "%s", host_error());
         keep(cudaErrorLaunchFailure);

@@ -1,4 +1,4 @@
-/* shared.cpp - shared memory between two pages that cannot be touched; gaps between variables are poison and stay so. */
+/* shared.cpp - shared memory between two edges that cannot be touched; gaps between variables stay poison. */
 #include "tests/cuda_on_host/shared.h"
 
 #include <stdint.h>
@@ -30,7 +30,7 @@ static Variable variables[MOST_VARIABLES];
 static int n_variables;
 
 static void open_room() {
-    char *all = (char *)mmap(nullptr, EDGE + ROOM + EDGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *all = (char *)mmap(nullptr, EDGE + ROOM + EDGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || mprotect(all + EDGE, ROOM, PROT_READ | PROT_WRITE)) abort();
     room = all + EDGE;
 }

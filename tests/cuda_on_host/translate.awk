@@ -2,7 +2,7 @@
 #   kernel<<<grid, block, ...>>>(args)     kernel % HostLaunch(grid, block, ...)(args)         (device.h)
 #   extern __shared__ T name[];            T *name = the block's dynamic shared memory
 #   __shared__ T a[N], b;                  each becomes a reference into the block's shared memory
-# A __shared__ declaration stands on one line.
+# A __shared__ declaration stands on one line. Launches by chain.cuh are told where they stand.
 function shared_variables(line,    rest, align, type, out, n, i, part, name, dims) {
     match(line, /__shared__ +/)
     out = substr(line, 1, RSTART - 1)
@@ -43,4 +43,5 @@ function shared_memory(line,    type, name) {
 NR == 1 { print "#line 1 \"" FILENAME "\"" }
 /extern __shared__/ { print shared_memory($0); next }
 /__shared__/ { print shared_variables($0); next }
+FILENAME !~ /chain.cuh$/ { gsub(/cuda_launch_chained(_cluster)?\(/, "host_launched_here(), &") }
 { gsub(/<<</, " % HostLaunch("); gsub(/>>>\(/, ")("); print }

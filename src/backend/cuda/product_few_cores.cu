@@ -6,7 +6,7 @@
  * Every multiprocessor has one block and an equal share of w's rows, in tiles of 16. Its warps take turns at stages of
  * 128 bytes of a tile's rows, one tile after the other, and leave their sums in shared memory, where they are added up
  * in order at the end: no warp waits for another before. A lane (g,t) reads 16 bytes of rows g and g+8 at a time: they
- * are its part of A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies
+ * are its part of A (ptx.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. x lies
  * in shared memory where it fits; what the first stages need comes first.
  * Codes become numbers as product_codes.cuh says: nf4's by a table in shared memory, whose levels are rounded by 0.08 %
  * in bf16, half of what rounding the weight itself does. An entry's stride is 256 bytes, so that its address is put

@@ -7,7 +7,7 @@
  * tiles, and of the chunks of those that are left over an equal stretch (split-K): all multiprocessors read to the end
  * whatever M is. Chunks of w and x are prefetched into a ring in shared memory. A warp takes 16 * HIGH rows of the tile
  * and UNITS stretches of 64 numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of
- * four A (mma.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded
+ * four A (ptx.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded
  * as product_codes.cuh says; nf4: four A are one block of 64, whose sum is multiplied by its byte.
  * A tile that several blocks have worked on is added up by the last to finish, in the order of K: the bits depend
  * on the shape and the card alone.

@@ -6,7 +6,7 @@
  * their number xor r % 8. So both readings of a tile are free of bank conflicts:
  *   straight  rows are n (or m), the 64 numbers k: 16 of k further on are 32 bytes
  *   flipped   rows are k, the 64 numbers n:        16 of k further on are 16 rows, 2048 bytes
- * Registers are held as in mma.cuh, warp w of the warpgroup having rows 16*w..16*w+15. Accumulators may be touched
+ * Registers are held as in ptx.cuh, warp w of the warpgroup having rows 16*w..16*w+15. Accumulators may be touched
  * only after a wait; `settle` keeps the compiler from reading them earlier. */
 #ifndef BACKEND_CUDA_WGMMA_CUH
 #define BACKEND_CUDA_WGMMA_CUH
