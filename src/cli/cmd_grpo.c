@@ -96,11 +96,12 @@ static bool shape(Session *s, Err *e) {
     JobSetup *b = &s->base;
     if (!grpo_setup_shape(&g->setup, &b->spec, b->global_batch, b->o, b->machine.kind, e)) return false;
     grpo_setup_layout(&g->setup, &b->spec, b->o, &b->machine, &b->words, b->limits);
+    bool shares = g->setup.spec.share_prompts;
     double with = g->setup.shared_seconds, without = g->setup.repeated_seconds;
     if (with > 0 && without > 0)
-        log_line("prompts are %s: predicted %s an update, %s with %s prompts",
-                 g->setup.spec.share_prompts ? "shared" : "repeated", units_seconds(MIN2(with, without)).s,
-                 units_seconds(MAX2(with, without)).s, g->setup.spec.share_prompts ? "repeated" : "shared");
+        log_line("prompts are %s: predicted %s an update, %s with %s prompts", shares ? "shared" : "repeated",
+                 units_seconds(shares ? with : without).s, units_seconds(shares ? without : with).s,
+                 shares ? "repeated" : "shared");
     return true;
 }
 

@@ -143,20 +143,22 @@ static void add_shared(Str *text, json_t *root, const PlanCase *c) {
     const GrpoSpec *g = &c->grpo.spec;
     int64_t tokens = s->micro_batch * s->seq, alone = job_micro_samples(s) * (g->prompt_tokens + g->answer_tokens);
     double with = c->grpo.shared_seconds, without = c->grpo.repeated_seconds;
-    double faster = with > 0 && without > 0 ? MAX2(with / without, without / with) : 1;
+    bool shares = s->row_samples > 1, both = with > 0 && without > 0;
+    double faster = both ? shares ? without / with : with / without : 1;
     json_object_set_new(
         root, "shared_prompts",
         json_pack("{s:I, s:I, s:I, s:o, s:o}", "answers_a_row", (json_int_t)MAX2(s->row_samples, 1),
                   "micro_step_tokens", (json_int_t)tokens, "micro_step_tokens_without", (json_int_t)alone,
                   "update_seconds", seconds_or_null(with), "update_seconds_without",
                   seconds_or_null(without)));
-    if (s->row_samples > 1)
+    if (shares)
         str_addf(text, "prompts are shared: %lld answers a row, %s tokens a micro-step of %lld answers, %s without",
                  (long long)s->row_samples, units_count(tokens).s, (long long)job_micro_samples(s),
                  units_count(alone).s);
     else
         str_addf(text, "prompts are repeated: %s", why_repeated(c));
-    if (faster != 1) str_addf(text, "; an update is predicted to be %.2f times as fast as the other way", faster);
+    if (both && faster != 1)
+        str_addf(text, "; an update is predicted to take %.2f times as long the other way", faster);
     str_add(text, "\n");
 }
 
