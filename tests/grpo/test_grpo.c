@@ -357,7 +357,8 @@ TEST(auto_times_both_layouts) {
     for (int i = 0; i < COUNT_OF(cases) + COUNT_OF(asked); i++) {
         bool is_auto = i < COUNT_OF(cases);
         const char *flags = is_auto ? cases[i].flags : asked[i - COUNT_OF(cases)].flags;
-        Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --group 8 --global-batch 8 --micro-batch 8 --json %s", flags);
+        Ran r = snug_run("plan --task grpo --model qwen2.5-0.5b --group 8 --global-batch 8 --micro-batch 8 --json %s",
+                         flags);
         json_t *j = json_loads(str_text(&r.out), 0, NULL);
         const json_t *s = json_object_get(j, "shared_prompts");
         double with = number(s, "update_seconds"), without = number(s, "update_seconds_without");

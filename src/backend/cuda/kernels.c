@@ -217,7 +217,8 @@ void cuda_attend_grad(Backend *b, Queue q, const Args *a) {
     Operand d_qkv = a->attend_grad.out.d_qkv, prefix = a->attend_grad.in.prefix;
     bool ours = prefix.data || ours_are_faster(b, h, qkv, true);
     if (!ours && cuda_library_attend_grad(b, q, a)) return;
-    bool theirs = ours && !prefix.data && !ours_are_faster(b, h, qkv, false) && cuda_library_attends(b, a, qkv); /* they made lse */
+    bool theirs = ours && !prefix.data && !ours_are_faster(b, h, qkv, false) &&
+                  cuda_library_attends(b, a, qkv); /* they made lse */
     DeviceAttendGrad d = device_attend_grad(h, qkv.t->format, cuda_rows(qkv.t), prefix.data != NULL);
     CudaAttendGrad g = {.a = attend_of(h, qkv, a->attend_grad.in.doc_begin, prefix), .d_o = d_o.data,
                         .dq = d_qkv.data, .n_parts = d.n_parts, .padded = (int)d.padded};

@@ -10,7 +10,8 @@ DEVICE uint32_t shared_address(const void *p) { return host_shared_address(p); }
 /* ---- copies into shared memory ---- */
 
 static inline void host_copy(uint32_t to, const void *from, int bytes, bool there, HostPlace at) {
-    if (there && (uintptr_t)from % (unsigned)bytes) host_fail("an asynchronous copy from an address that is not aligned");
+    if (there && (uintptr_t)from % (unsigned)bytes)
+        host_fail("an asynchronous copy from an address that is not aligned");
     host_copy_async(host_shared_at(to, bytes, at), there ? from : nullptr, bytes);
 }
 DEVICE void copy16_async(uint32_t to, const void *from, bool there, HOST_AT) {
