@@ -46,12 +46,12 @@ typedef struct Finished {
     Peak peak;
 } Finished;
 
-static json_t *parts_json(const Finished *f) {
+static json_t *parts_json(const Finished *f, double now) {
     const UnlearnRun *r = f->r;
     const WalkSeconds *s = &r->replay.spent;
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "open", r->open_seconds, "load", s->load, "check",
                      s->check, "replay", s->replay, "transfer", s->transfer, "vectors", s->vectors, "apply",
-                     r->apply_seconds, "write", sensors_seconds() - f->writes_since);
+                     r->apply_seconds, "write", now - f->writes_since);
 }
 
 /* UnlearnMeasure: what every method's last line ends with, once the weights are written. */
@@ -61,8 +61,9 @@ static void measure(void *user, Str *out) {
     Ring *ring = &r->base.ring;
     ring_measure(ring);
     f->peak = peak_of_job(&r->base.machine, ring_process_bytes(ring), ring_host_bytes(ring), ring->peak_bytes);
-    json_set_number(f->line, "seconds", sensors_seconds() - f->began);
-    if (r->replaying) json_object_set_new(f->line, "seconds_by_part", parts_json(f));
+    double now = sensors_seconds();
+    json_set_number(f->line, "seconds", now - f->began);
+    if (r->replaying) json_object_set_new(f->line, "seconds_by_part", parts_json(f, now));
     peak_add_ring(f->line, ring, &f->peak);
     json_object_set_new(f->line, "result", json_string(f->path));
     char *text = json_dumps(f->line, JSON_INDENT(2));
@@ -325,11 +326,11 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
         clean_cover(w, &m->how, &m->request[i], i, m->sum, m->v);
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
     }
-    double began = sensors_seconds();
+    double began = sensors_seconds(), vectors = r->spent.vectors;
     m->asked_norm = vec_norm(r->team, m->sum, w->n);
     m->applied_norm = replay_add(r, m->sum);
     bool ok = exec_sync(x, e);
-    m->run.apply_seconds = sensors_seconds() - began;
+    m->run.apply_seconds = sensors_seconds() - began - (r->spent.vectors - vectors);
     return ok;
 }
 
