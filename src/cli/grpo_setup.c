@@ -313,8 +313,7 @@ static double update_seconds(JobSpec s, const Options *o, const Machine *m, cons
     return seconds;
 }
 
-/* Fewer tokens are computed with prompts that are shared; on a GPU only snug's kernels by mma.sync attend to them, and
- * they are taken where they are asked for. */
+/* Fewer tokens are computed with prompts that are shared; on a GPU only snug's kernels by mma.sync attend to them. */
 void grpo_setup_layout(GrpoSetup *g, JobSpec *s, const Options *o, const Machine *m, const Words *policy,
                        FitLimits limits) {
     if (!opt_is(o, OPT_SHARE_PROMPTS, "auto") || !g->spec.share_prompts) return;
@@ -326,9 +325,7 @@ void grpo_setup_layout(GrpoSetup *g, JobSpec *s, const Options *o, const Machine
     job_set_micro(&repeated, job_micro_samples(s), m->kind);
     double with = g->shared_seconds = update_seconds(*s, o, m, &host, limits);
     double without = g->repeated_seconds = update_seconds(repeated, o, m, &host, limits);
-    bool untried = m->kind == MACHINE_CUDA, slower = with > 0 && without > 0 && with > without * (1 + FIT_SAME_TIME);
-    if (untried) g->repeats = "these kernels have not run on a card yet; --share-prompts on takes them";
-    if (!untried && !slower) return;
+    if (with <= 0 || without <= 0 || with <= without * (1 + FIT_SAME_TIME)) return;
     g->spec.share_prompts = g->task.spec.share_prompts = false;
     job_set_micro(s, job_micro_samples(s), m->kind);
 }
