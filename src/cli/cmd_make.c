@@ -130,7 +130,7 @@ bool cmd_convert(const Options *o, Err *e) {
         return false;
     FolderOut f;
     if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
-    ModelConfig c;
+    ModelConfig c = {0};
     bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e) &&
               weights_make_bytes(&heap, &c, NULL, e);
     if (ok && tokenizer) ok = tokenizer_write_llama2c(tokenizer, c.vocab, f.temporary, e);

@@ -210,6 +210,7 @@ static void share_prompt(Engine *n, int to) {
     Backend *b = n->x->b;
     int64_t tokens = n->slot[to].n;
     for (int l = 0; l < model_cache_tensors(&g->m) && to != n->prompt_slot; l++) {
+        if (g->cache[l] == NONE) continue;
         int64_t row = prog_bytes(n->x->p, g->cache[l]) / g->spec.slots, bytes = row / g->spec.context * tokens;
         char *base = exec_address(n->x, g->cache[l]);
         b->copy(b, QUEUE_COMPUTE, base + to * row, base + n->prompt_slot * row, bytes);

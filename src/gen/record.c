@@ -120,7 +120,8 @@ static bool check_spec(const GenSpec *s, Err *e) {
 static void record_clear(Gen *g) {
     Program *p = &g->ring->p;
     g->phase_clear = prog_begin_phase(p, "clear", 1);
-    for (int i = 0; i < model_cache_tensors(&g->m); i++) op_fill(p, g->cache[i], (AttrFill){.kind = FILL_CONSTANT});
+    for (int i = 0; i < model_cache_tensors(&g->m); i++)
+        if (g->cache[i] != NONE) op_fill(p, g->cache[i], (AttrFill){.kind = FILL_CONSTANT});
     prog_end_phase(p);
 }
 

@@ -180,6 +180,7 @@ static void hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *o
 
 static Tid cache(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f) {
     const ModelConfig *c = &m->spec.config;
+    if (which == CACHE_INDEX && ((const Gsa *)m->own)->layer[p->layer].index == NONE) return NONE;
     if (which == CACHE_INDEX)
         return prog_tensor(p, "index_cache", ROLE_CACHE, f, 3, DIMS(rows, slots, c->gsa.index_dim));
     return prog_tensor(p, "kv_cache", ROLE_CACHE, f, 4, DIMS(rows, slots, (int64_t)2 * c->kv_heads, c->head_dim));

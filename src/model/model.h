@@ -80,7 +80,7 @@ struct ModelFamily {
     int caches;                     /* tensors of the cache, per layer */
     void (*weights)(Program *p, Model *m, const ModelTraining *t);
     void (*hidden)(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
-    /* one of the layer at hand */
+    /* one of the layer at hand; NONE: it has none, no pass writes or reads it */
     Tid (*cache)(Program *p, const Model *m, int which, int64_t rows, int64_t slots, Format f);
     int (*adapters)(Model *m, int layer, Adapter **out); /* of one layer, at most MODEL_ADAPTERS; gives how many */
     /* a random start, but for its key; NULL: normal, init_std */
@@ -102,7 +102,7 @@ const char *model_projection_name(const ModelFamily *f, int i); /* "q_proj" */
 void model_weights(Program *p, Model *m, const ModelSpec *spec, const ModelTraining *t);
 ModelInput model_input(Program *p, const Model *m, const char *prefix, int64_t rows, int64_t seq);
 void model_hidden(Program *p, const Model *m, const ModelInput *in, ModelOut *out);
-/* layers * family->caches tensors, in the program's arena. */
+/* layers * family->caches tensors, in the program's arena; NONE where a layer has no such one. */
 const Tid *model_cache(Program *p, const Model *m, int64_t rows, int64_t slots, Format f);
 int model_cache_tensors(const Model *m);
 

@@ -2,8 +2,10 @@
  * techniques that must keep its bits, keys of a token that must not depend on others, and what is refused. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "ring/ring.h"
 #include "tests/model/steps.h"
@@ -371,4 +373,40 @@ TEST(gsa_is_made_trained_evaluated_and_answers) {
     expect_run(2, "no sparse attention", line);
     expect_run(2, "share from 0 to 1", "plan --model gsa-512m --gpu h100 --selection drawn:1.5");
     expect_run(0, "183,662,144 parameters", "plan --model gsa-512m --gpu h100 --seq 1024 --micro-batch 2 --accum 32");
+}
+
+/* What the answers have from "finish" on: text, ids and log-probabilities, the same in each of n. Gives: mem_free. */
+static char *same_answers(const char *model, int n) {
+    Str text = {0};
+    Err e = {0};
+    char *out = mem_strdup(test_path("answers")), *same = NULL;
+    Ran r = snug_run("generate --device cpu --model %s --prompt 'Olga has 22 books.' --n %d --max-tokens 12 --logprobs "
+                     "--temperature 0 --ignore-eos --out %s --overwrite",
+                     model, n, out);
+    int lines = 0;
+    EXPECT(r.code == 0);
+    EXPECT_OK(file_read(out, &text, 0, &e));
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        const char *answer = strstr(line, "\"finish\"");
+        if (!same) same = mem_strdup(answer ? answer : "");
+        EXPECT_STR(answer, same);
+    }
+    EXPECT(lines == n);
+    str_free(&text), ran_free(&r), mem_free(out);
+    return same;
+}
+
+/* A layer without an indexer has no cache of index keys that could be copied: dense ones, and where all keys are
+ * attended to. */
+TEST(samples_of_a_prompt_share_its_cache_where_layers_have_no_indexer) {
+    static const char *const kinds[] = {"n_layers=2", "sparse_layers=[1]", "selection=all"};
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        char line[700], *model = mem_strdup(test_path("model"));
+        snprintf(line, sizeof line, "init --model gsa-512m --tokenizer models/tally --overwrite --out %s " TINY
+                 " --set %s", model, kinds[i]);
+        expect_run(0, "", line);
+        char *alone = same_answers(model, 1), *among = same_answers(model, 3);
+        EXPECT_STR(alone, among);
+        mem_free(alone), mem_free(among), mem_free(model);
+    }
 }
