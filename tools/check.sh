@@ -3,8 +3,8 @@
 # cores, because many of them wait (JOBS=N: N), and adds up what they count: a line each, with the whole of what a
 # failed one said (VERBOSE=1: of all).
 #
-# QUICK=1: slow tests are left to `make check-all`. CUDA=1: golden, sameness, generation and budget tests run on the GPU
-# as well, one after the other.
+# QUICK=1: slow tests are left to `make check-all`. DEBUG=1: only what the sanitizers can look at. CUDA=1: golden,
+# sameness, generation and budget tests run on the GPU as well, one after the other.
 set -u
 cd "$(dirname "$0")/.."
 began=$SECONDS jobs=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
@@ -80,8 +80,10 @@ start_binary() { # a job goes to a GPU where there is one: only the tests of it 
 for name in $heavy; do
     for binary in "$@"; do [ "${binary##*/}" != "$name" ] || start_binary "$binary"; done
 done
-for script in tests/*.sh; do start "${script##*/}" timeout -k 10 1800 bash "$script"; done
-start rooms tools/rooms.sh
+scripts=$(echo tests/*.sh)
+[ "${DEBUG:-0}" != 1 ] || scripts=tests/ranks.sh # the others are about the build and the documentation
+for script in $scripts; do start "${script##*/}" timeout -k 10 1800 bash "$script"; done
+[ "${DEBUG:-0}" = 1 ] || start rooms tools/rooms.sh
 for binary in "$@"; do is_heavy "$binary" || start_binary "$binary"; done
 finish
 

@@ -205,7 +205,7 @@ static void check_refused(const Shape *s, const char *path, int64_t planned) {
 TEST(the_kernels_peak_while_data_is_read_is_within_the_plan) {
     bool within = !test_sanitized();
     make_model();
-    for (int i = 0; i < COUNT_OF(shapes); i++) {
+    for (int i = 0; i < COUNT_OF(shapes); i += within ? 1 : 3) {
         char path[200];
         snprintf(path, sizeof path, "%s/%s", test_tmp(), shapes[i].file);
         FILE *f = fopen(path, "w");
