@@ -176,7 +176,8 @@ demo: deps
 	@tools/demo.sh
 
 CHECK = ASSETS=$(call quote,$(ASSETS)) SNUG=$(B)/snug FAKES=$(B) DEBUG=$(DEBUG) CUDA=$(CUDA) MPI=$(MPI) \
-        FAULTY=$(call quote,$(CURDIR)/$(F)/snug) PRELOAD=$(if $(filter 0,$(DEBUG)),$(B)/count_allocations.so) CC=$(call quote,$(CC)) tools/check.sh
+        FAULTY=$(call quote,$(CURDIR)/$(F)/snug) PRELOAD=$(if $(filter 0,$(DEBUG)),$(B)/count_allocations.so) \
+        CC=$(call quote,$(CC)) tools/check.sh
 check: deps
 	@$(MAKE) --no-print-directory $(B)/snug $(F)/snug $(QUICKBIN) $(TESTLIBS)
 	@QUICK=1 $(CHECK) $(QUICKBIN)
