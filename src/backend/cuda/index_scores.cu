@@ -1,11 +1,11 @@
-/* index_scores.cu - an indexer's scores of all keys that queries see, for the selection: of tiles of queries on tensor
- * cores, of a few queries behind a cache by warps that read its keys once. Reference: cpu/select.c.
+/* index_scores.cu - an indexer's scores of all keys that queries see, for the selection: of tiles of queries, and of
+ * a few queries behind a cache by warps that read its keys once, both on tensor cores. Reference: cpu/select.c.
  *
  * Scores behind a sigmoid are sums of at most 8 numbers below 1, ranked in steps of 1/4096 (ir/sparse.h): 16 bits hold
  * the rank of a pair. Scores behind a relu are stored in fp32. Either stands in the workspace, a row a query. */
 #include "backend/cuda/index_tiles.cuh"
 
-enum { STRIP = 8 /* tiles of keys a block */, LANES = E / 8 /* that share a key */, KEYS_EACH = 128 /* of a warp */ };
+enum { STRIP = 8 /* tiles of keys a block */, KEYS_EACH = 128 /* of a warp */ };
 static const float STEPS = 4096;
 
 DEVICE uint32_t rank_of(float score) { return (uint32_t)fminf(rintf(score * STEPS), 65535.0f); }
@@ -56,40 +56,87 @@ template <typename T> __global__ void __launch_bounds__(THREADS) scores_kernel(C
 #endif
 }
 
-/* Ranks of the keys of a cache for one token: LANES neighbours have 8 numbers each of a key and of all queries. */
-template <typename T, int HEADS>
-__global__ void __launch_bounds__(THREADS) few_scores_kernel(CudaSparse a, int64_t first) {
-    int64_t token = first + blockIdx.x, row = token / a.k.heads.seq;
-    int lane = threadIdx.x % WARP, piece = lane % LANES * 8, end = a.positions[token] + 1;
-    int key = (blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) * KEYS_EACH + lane / LANES;
-    if (key - lane / LANES >= end) return;
-    end = min(end, key - lane / LANES + KEYS_EACH);
-    float q[HEADS][8], w[HEADS], bias[HEADS], scale = rsqrtf((float)E);
-    const T *from = (const T *)a.index + token * index_width(a.k);
-    for (int j = 0; j < HEADS; j++) {
+/* One token's index query as the products want it: a column of 8 an index head, those that are not there are zeros.
+ * Keys are rows, read from memory as they lie: a lane has numbers 8t.. and 32 + 8t.. of rows g and g + 8 (t: lane % 4,
+ * g: lane / 4). A dot product may take its numbers in any order, so they are the products' k = 2t, 2t + 1, 2t + 8 and
+ * 2t + 9 of four steps, and the query's numbers stand in the same places. */
+template <typename T> struct FewQuery {
+    uint32_t b[4][2];
+    float w[2], bias[2], scale; /* of heads 2t and 2t + 1 */
+    DEVICE FewQuery(const CudaSparse &a, int64_t token) {
+        int lane = threadIdx.x % WARP, t = lane % 4, g = lane / 4, heads = a.k.index_heads;
+        const T *from = (const T *)a.index + token * index_width(a.k);
 #pragma unroll
-        for (int i = 0; i < 8; i++) q[j][i] = to_float(from[j * E + piece + i]) * scale;
-        w[j] = sigmoid(to_float(from[HEADS * E + E + j]) + small_number(a.bias, j));
-        bias[j] = small_number(a.bias, HEADS + j);
-    }
-    const T *keys = (const T *)a.index_keys.data + (a.rows ? a.rows[row] : row) * a.index_keys.per_row * E + piece;
-    uint16_t *to = (uint16_t *)a.workspace + blockIdx.x * a.stride;
-#pragma unroll 4
-    for (int i = 0; i < KEYS_EACH; i += WARP / LANES) {
-        int at = key + i;
-        float k[8], score = 0;
-        load<8>(k, keys + (int64_t)min(at, end - 1) * E);
-#pragma unroll
-        for (int j = 0; j < HEADS; j++) {
-            float dot = 0;
-#pragma unroll
-            for (int e = 0; e < 8; e++) dot += q[j][e] * k[e];
-#pragma unroll
-            for (int d = 1; d < LANES; d *= 2) dot += __shfl_xor_sync(~0u, dot, d);
-            score += w[j] * act_fast(dot + bias[j], a.k.relu);
+        for (int s = 0; s < 4; s++) {
+            const T *mine = from + g * E + s / 2 * 32 + t * 8 + s % 2 * 4;
+            uint2 v = g < heads ? *(const uint2 *)mine : make_uint2(0, 0);
+            b[s][0] = v.x, b[s][1] = v.y;
         }
-        if (lane % LANES == 0 && at < end) to[at] = (uint16_t)rank_of(score);
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            int j = 2 * t + c;
+            w[c] = j < heads ? sigmoid(to_float(from[heads * E + E + j]) + small_number(a.bias, j)) : 0.0f;
+            bias[c] = j < heads ? small_number(a.bias, heads + j) : 0.0f;
+        }
+        scale = rsqrtf((float)E);
     }
+};
+
+struct FewKeys { /* a lane's pieces of 16 of them */
+    uint4 row[2][2];
+    template <typename T> DEVICE void load(const T *keys, int key, int end) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                row[r][h] = *(const uint4 *)(keys + (int64_t)min(key + r * 8 + lane / 4, end - 1) * E + h * 32 +
+                                             lane % 4 * 8);
+    }
+};
+
+/* Of keys g and g + 8; the same in all lanes of a quad. */
+template <typename T> DEVICE void few_scores(float (&score)[2], const FewQuery<T> &q, const FewKeys &k, bool relu) {
+    float c[4] = {};
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+        uint4 x = k.row[0][s / 2], y = k.row[1][s / 2];
+        uint32_t a[4] = {s % 2 ? x.z : x.x, s % 2 ? y.z : y.x, s % 2 ? x.w : x.y, s % 2 ? y.w : y.y};
+        multiply<T>(c, a, q.b[s][0], q.b[s][1]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = q.w[0] * act_fast(c[2 * r] * q.scale + q.bias[0], relu) +
+                    q.w[1] * act_fast(c[2 * r + 1] * q.scale + q.bias[1], relu);
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        score[r] = sum + __shfl_xor_sync(~0u, sum, 2);
+    }
+}
+
+/* Ranks of the keys of a cache for one token; a warp has KEYS_EACH of them, 16 at a time. */
+template <typename T> __global__ void __launch_bounds__(THREADS) few_scores_kernel(CudaSparse a, int64_t first) {
+#ifdef HAVE_TENSOR_CORES
+    int64_t token = first + blockIdx.x, row = token / a.k.heads.seq;
+    int lane = threadIdx.x % WARP, key = (blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) * KEYS_EACH;
+    int end = min(a.positions[token] + 1, key + KEYS_EACH);
+    if (key >= end) return;
+    FewQuery<T> query(a, token);
+    const T *keys = (const T *)a.index_keys.data + (a.rows ? a.rows[row] : row) * a.index_keys.per_row * E;
+    uint16_t *to = (uint16_t *)a.workspace + blockIdx.x * a.stride;
+    FewKeys now, next;
+    now.load(keys, key, end);
+    for (; key < end; key += 16) {
+        float score[2];
+        next.load(keys, min(key + 16, end - 1), end);
+        few_scores(score, query, now, a.k.relu);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int at = key + r * 8 + lane / 4;
+            if (lane % 4 == 0 && at < end) to[at] = (uint16_t)rank_of(score[r]);
+        }
+        now = next;
+    }
+#endif
 }
 
 extern "C" int cuda_index_scores_shared(const AttrSparse *k) { return index_walk_shared(k); }
@@ -110,13 +157,7 @@ extern "C" void cuda_launch_index_scores(cudaStream_t s, const CudaSparse *a, in
 
 extern "C" void cuda_launch_few_scores(cudaStream_t s, const CudaSparse *a, int64_t first, int64_t tokens) {
     dim3 grid((unsigned)tokens, blocks_for(a->span, KEYS_EACH * (THREADS / WARP)));
-    auto go = [&](auto t) {
-        using T = decltype(t);
-        if (a->k.index_heads == 4)
-            few_scores_kernel<T, 4><<<grid, THREADS, 0, s>>>(*a, first);
-        else
-            few_scores_kernel<T, 8><<<grid, THREADS, 0, s>>>(*a, first);
-    };
+    auto go = [&](auto t) { few_scores_kernel<decltype(t)><<<grid, THREADS, 0, s>>>(*a, first); };
     if (a->format == FMT_BF16)
         go(Bf16());
     else
