@@ -5,7 +5,7 @@
  *   dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K
  * gathered.cuh says what a block has and how it gathers keys. Q and dO of its 64 rows stay in shared memory, dQ in
  * registers. Of 64 keys at a time S and dP are computed, a warp its own rows; P and dS go on through shared memory,
- * rounded once, and each warp gives dK and dV of 16 of the keys, added to fp32 sums in the workspace that all blocks
+ * rounded once, and each warp gives a part of dK and dV (Share), added to fp32 sums in the workspace that all blocks
  * share, while the next keys come. Flops: 10*D per pair of a tile. The sums are rounded at the end.
  *
  * The order in which blocks add is that of their arrival: two runs differ in rounding. A backend that must be
@@ -58,29 +58,48 @@ DEVICE void probabilities(Scores &s, const float (&lse2)[2], const uint32_t *bit
         }
 }
 
-/* sum = pairs^T x: of the warp's 16 keys over the block's 64 rows. */
-template <typename T, int D> DEVICE void keys_product(float (&sum)[D / 8][4], uint32_t pairs_at, uint32_t x_at) {
+/* How the warps share what 64 keys get: each has 16*MT of the keys and D/MT of their numbers. */
+template <int D> struct Share {
+    static constexpr int MT = D % 32 == 0 ? 2 : 1, KEYS = 16 * MT, COLS = D / MT;
+    typedef float Sums[MT][COLS / 8][4];
+    int key, col; /* where this warp's part begins */
+    DEVICE Share() {
+        int warp = threadIdx.x / WARP;
+        key = warp % (WARPS / MT) * KEYS, col = warp / (WARPS / MT) * COLS;
+    }
+};
+
+/* sum = pairs^T x, over the block's 64 rows; addresses are the lane's, of the warp's part. */
+template <typename T, int D>
+DEVICE void keys_product(typename Share<D>::Sums &sum, uint32_t pairs_at, uint32_t x_at) {
+    constexpr int MT = Share<D>::MT, COLS = Share<D>::COLS;
 #pragma unroll
-    for (int n = 0; n < D / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < COLS / 8; n++) sum[m][n][0] = sum[m][n][1] = sum[m][n][2] = sum[m][n][3] = 0;
 #pragma unroll
     for (int k = 0; k < ROWS / 16; k++) {
-        uint32_t a[4], b[4];
-        load_blocks_flipped(a, pairs_at + k * 16 * Tile<SIDE>::ROW_BYTES);
+        uint32_t a[MT][4], b[4];
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
+        for (int m = 0; m < MT; m++) load_blocks_flipped(a[m], pairs_at + k * 16 * Tile<SIDE>::ROW_BYTES + m * 32);
+#pragma unroll
+        for (int n = 0; n < COLS / 16; n++) {
             load_blocks_flipped(b, x_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
-            multiply<T>(sum[2 * n], a, b[0], b[1]);
-            multiply<T>(sum[2 * n + 1], a, b[2], b[3]);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                multiply<T>(sum[m][2 * n], a[m], b[0], b[1]);
+                multiply<T>(sum[m][2 * n + 1], a[m], b[2], b[3]);
+            }
         }
     }
 }
 
-/* The lane's part of the sums of keys r and r + 8, which stand at to[0] and to[1] (NULL: there is no such key). Two
- * neighbouring lanes swap, so that each has four numbers in a row. */
-template <int D> DEVICE void add_keys(float *const (&to)[2], const float (&sum)[D / 8][4], float by) {
+/* The lane's part of 16 keys' sums, of keys r and r + 8, which stand at to[0] and to[1] (NULL: there is no such key).
+ * Two neighbouring lanes swap, so that each has four numbers in a row. */
+template <int BLOCKS> DEVICE void add_keys(float *const (&to)[2], const float (&sum)[BLOCKS][4], float by) {
     int lane = threadIdx.x % WARP, odd = lane % 2, col = odd * 8 + lane % 4 / 2 * 4;
 #pragma unroll
-    for (int n = 0; n < D / 16; n++)
+    for (int n = 0; n < BLOCKS / 2; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float low[2] = {sum[2 * n][2 * r] * by, sum[2 * n][2 * r + 1] * by};
@@ -93,24 +112,31 @@ template <int D> DEVICE void add_keys(float *const (&to)[2], const float (&sum)[
         }
 }
 
-/* dV and dK of the warp's 16 keys of the tile from `from` on, whose P and dS stand at pairs_at and one tile on. */
+/* dV and dK of the warp's part of the tile whose keys stand in the list from `from` on, n in all. */
 template <typename T, int D>
-DEVICE void give_keys(const CudaGatheredGrad &x, const Tokens &t, const int *list, int from, int n, uint32_t pairs_at,
-                      uint32_t q_at) {
+DEVICE void give_keys(const CudaGatheredGrad &x, const Tokens &t, const int *list, int from, int n, uint32_t q_tile) {
+    constexpr int MT = Share<D>::MT;
     const AttrHeads &h = x.s.h;
-    int width = 2 * h.kv_heads * D, at = from + threadIdx.x / WARP * 16 + threadIdx.x % WARP / 4;
-    float *dk[2], *dv[2], sum[D / 8][4];
+    Share<D> mine;
+    int width = 2 * h.kv_heads * D, at = from + mine.key + threadIdx.x % WARP / 4;
+    uint32_t pairs_at = lane_b<SIDE>(q_tile + Memory<D>::P) + mine.key * 2; /* flipped, columns are lane_b's rows */
+    uint32_t q_at = lane_flipped<D>(q_tile) + mine.col * 2;
+    float *sums = x.sums + t.row * h.seq * width + t.g * D + mine.col;
+    typename Share<D>::Sums sum;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        bool there = at + r * 8 < n;
-        float *to = x.sums + (t.row * h.seq + (there ? list[at + r * 8] : 0)) * width + t.g * D;
-        dk[r] = there ? to : nullptr;
-        dv[r] = there ? to + h.kv_heads * D : nullptr;
+    for (int v = 1; v >= 0; v--) { /* values, then keys */
+        keys_product<T, D>(sum, pairs_at + (1 - v) * Memory<D>::PAIRS, q_at + v * Memory<D>::TILE);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            float *to[2];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int key = at + m * 16 + r * 8;
+                to[r] = key < n ? sums + (int64_t)list[key] * width + v * h.kv_heads * D : nullptr;
+            }
+            add_keys(to, sum[m], v ? 1.0f : h.scale);
+        }
     }
-    keys_product<T, D>(sum, pairs_at, q_at + Memory<D>::TILE);
-    add_keys<D>(dv, sum, 1.0f);
-    keys_product<T, D>(sum, pairs_at + Memory<D>::PAIRS, q_at);
-    add_keys<D>(dk, sum, h.scale);
 }
 
 template <typename T, int D>
@@ -128,7 +154,7 @@ __global__ void __launch_bounds__(THREADS, 2) gathered_grad_kernel(CudaGatheredG
     float *row_numbers = (float *)(shared + M::ROW);
     int64_t step = a.keys.step * a.keys.stride, width = (int64_t)(h.heads + 2 * h.kv_heads) * D;
     const T *keys = keys_of<T>(a, t), *values = keys + h.kv_heads * a.head_step;
-    uint32_t q_tile = shared_address(shared), k_tile = q_tile + 2 * M::TILE, pairs = q_tile + M::P;
+    uint32_t q_tile = shared_address(shared), k_tile = q_tile + 2 * M::TILE;
     load_heads<T, D>(q_tile, a.qkv, width, t);
     load_heads<T, D>(q_tile + M::TILE, x.d_o, (int64_t)h.heads * D, t);
     load_heads<T, D>(k_tile, a.o, (int64_t)h.heads * D, t);
@@ -145,8 +171,7 @@ __global__ void __launch_bounds__(THREADS, 2) gathered_grad_kernel(CudaGatheredG
         lse2[r] = row_numbers[base + r * 8 + threadIdx.x % WARP / 4];
         delta[r] = row_numbers[ROWS + base + r * 8 + threadIdx.x % WARP / 4];
     }
-    uint32_t q_at = lane_a<D>(q_tile, base), k_at = lane_b<D>(k_tile), k_flipped = lane_flipped<D>(k_tile),
-             pairs_at = lane_b<SIDE>(pairs) + base * 2; /* as lane_b, but flipped: columns are its rows */
+    uint32_t q_at = lane_a<D>(q_tile, base), k_at = lane_b<D>(k_tile), k_flipped = lane_flipped<D>(k_tile);
     for (;;) {
         refill<MOST>(a, t, u, list, bits, warps);
         if (u.n == 0) break;
@@ -172,7 +197,7 @@ __global__ void __launch_bounds__(THREADS, 2) gathered_grad_kernel(CudaGatheredG
                 gather<T, D>(k_tile, keys, step, list, done + SIDE, u.n, thread_anew());
                 gather<T, D>(k_tile + M::TILE, values, step, list, done + SIDE, u.n, thread_anew());
             }
-            give_keys<T, D>(x, t, list, done, u.n, pairs_at, lane_flipped<D>(q_tile));
+            give_keys<T, D>(x, t, list, done, u.n, q_tile);
         }
         if (u.word >= u.end) break;
         move_rest<MOST>(u, done, t, list, bits);
