@@ -334,6 +334,9 @@ static double tile_attend_share(const AttrHeads *h, bool grad) {
     double seq = (double)sparse_span(h);
     return share[h->head_dim >= WIDE][grad].most * seq / (seq + share[h->head_dim >= WIDE][grad].half);
 }
+/* Backward over gathered keys reaches so much of what forward does over them; it has not been measured. */
+#define GATHERED_GRAD_OF_FORWARD 1.0
+
 static double attend_tiles_share(const Program *p, const Step *s) {
     bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
     const AttrHeads *h = &s->attr.heads;
@@ -343,6 +346,8 @@ static double attend_tiles_share(const Program *p, const Step *s) {
     SparseAttend how = sparse_device_attend(h, prog_t(p, qkv)->format, grad);
     if (how == SPARSE_PLAIN) return 0;
     if (how == SPARSE_FEW) return FEW_PERCENT / 100.0;
+    if (grad && how == SPARSE_GATHERED)
+        return GATHERED_GRAD_OF_FORWARD * tile_attend_share(h, false) * selected_of_seen(p, keys, h);
     return tile_attend_share(h, grad) * selected_of_seen(p, keys, h);
 }
 static double attend_plain_share(const Program *p, const Step *s) {
@@ -386,9 +391,11 @@ static double select_launches(const Program *p, const Step *s) {
     return 2 * (double)device_parts(sparse_device_tiles(tokens, seq), sparse_device_scored(tokens, seq, span));
 }
 static double attend_selected_launches(const Program *p, const Step *s) {
-    enum { MASKED = 2, MASKED_GRAD = 5 };
+    enum { MASKED = 2, LISTED_GRAD = 5, GATHERED_GRAD = 4 };
     if (!(attend_tiles_share(p, s) > 0)) return 1;
-    return s->op == OP_ATTEND_SELECTED_GRAD ? MASKED_GRAD : MASKED;
+    if (s->op == OP_ATTEND_SELECTED) return MASKED;
+    Format f = prog_t(p, s->attend_selected_grad.in.qkv)->format;
+    return sparse_device_attend(&s->attr.heads, f, true) == SPARSE_GATHERED ? GATHERED_GRAD : LISTED_GRAD;
 }
 static double index_loss_launches(const Program *p, const Step *s) {
     enum { LOSS = 5, GRAD = 5, GRAD_BAND = 4 };

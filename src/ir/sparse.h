@@ -172,33 +172,58 @@ static inline int64_t sparse_device_loss_bytes(const AttrSparse *a, Format f, in
 
 /* How attention over selected keys runs: pair by pair; on tiles of the whole row with a mask (LISTED); of a few tokens
  * behind a cache split over keys (FEW); on tiles over the union of neighbours' selections (GATHERED), where rows are
- * long and selections thin. The backward kernel of heads of 128 would spill in fp16. */
+ * long and selections thin. The listed backward of heads of 128 would spill in fp16. Gathered, backward adds into
+ * keys and values in the order in which blocks come; a device that must be deterministic goes back in one order
+ * (sparse_device_ordered_grad) whatever the length, so the scratch is large enough for either way. */
 typedef enum SparseAttend { SPARSE_PLAIN, SPARSE_LISTED, SPARSE_FEW, SPARSE_GATHERED } SparseAttend;
 enum { SPARSE_DEVICE_LONG = 8192, SPARSE_DEVICE_FEW_KEYS = 64 /* a warp */, SPARSE_DEVICE_FEW_GROUP = 8 /* at most */ };
+static inline bool sparse_device_gathers(const AttrHeads *h, Format f) { /* rows of any length */
+    return device_attend_on_cores(f, h->head_dim) && SPARSE_DEVICE_SIDE % sparse_group(h) == 0;
+}
+static inline SparseAttend sparse_device_ordered_grad(const AttrHeads *h, Format f) {
+    bool fits = h->head_dim < 128 || f == FMT_BF16;
+    return device_attend_on_cores(f, h->head_dim) && fits ? SPARSE_LISTED : SPARSE_PLAIN;
+}
 static inline SparseAttend sparse_device_attend(const AttrHeads *h, Format f, bool grad) {
-    bool whole = SPARSE_DEVICE_SIDE % sparse_group(h) == 0;
+    bool whole = sparse_device_gathers(h, f);
     if (!device_attend_on_cores(f, h->head_dim)) return SPARSE_PLAIN;
-    if (grad) return h->head_dim < 128 || f == FMT_BF16 ? SPARSE_LISTED : SPARSE_PLAIN;
-    if (!h->slots) return h->seq > SPARSE_DEVICE_LONG && whole ? SPARSE_GATHERED : SPARSE_LISTED;
+    if (!h->slots && h->seq > SPARSE_DEVICE_LONG && whole) return SPARSE_GATHERED;
+    if (grad) return sparse_device_ordered_grad(h, f);
+    if (!h->slots) return SPARSE_LISTED;
     if (h->seq < SPARSE_DEVICE_FEW) return sparse_group(h) <= SPARSE_DEVICE_FEW_GROUP ? SPARSE_FEW : SPARSE_PLAIN;
     return whole ? SPARSE_GATHERED : SPARSE_PLAIN;
 }
 static inline int64_t sparse_device_few_parts(int64_t most) {
     return (most + SPARSE_DEVICE_FEW_KEYS - 1) / SPARSE_DEVICE_FEW_KEYS;
 }
+/* Backward, gathered: fp32 sums of keys and values, then the mask. */
+static inline int64_t sparse_device_sums_bytes(const AttrHeads *h, int64_t tokens) {
+    return sparse_bytes(tokens * 2 * h->kv_heads * h->head_dim);
+}
+static inline int64_t sparse_device_gathered_grad_bytes(const AttrHeads *h, int64_t tokens) {
+    return sparse_device_sums_bytes(h, tokens) + sparse_device_mask_bytes(tokens, h->seq);
+}
+static inline int64_t sparse_device_attend_grad_bytes(const AttrHeads *h, Format f, int64_t tokens) {
+    int64_t bytes = sparse_bytes(tokens * h->heads);
+    if (sparse_device_ordered_grad(h, f) == SPARSE_LISTED)
+        bytes = MAX2(bytes, device_attend_grad(h, f, tokens, false).bytes + sparse_device_mask_bytes(tokens, h->seq));
+    if (sparse_device_attend(h, f, true) == SPARSE_GATHERED)
+        bytes = MAX2(bytes, sparse_device_gathered_grad_bytes(h, tokens));
+    return bytes;
+}
 /* most: columns of the selection. */
 static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, int64_t tokens, int64_t most,
                                                  bool grad) {
-    int64_t plain = grad ? sparse_bytes(tokens * h->heads) : 0, mask = sparse_device_mask_bytes(tokens, sparse_span(h));
-    switch (sparse_device_attend(h, f, grad)) {
-    case SPARSE_PLAIN: return plain;
+    if (grad) return sparse_device_attend_grad_bytes(h, f, tokens);
+    switch (sparse_device_attend(h, f, false)) {
+    case SPARSE_PLAIN: return 0;
     case SPARSE_FEW:
         return sparse_bytes(MIN2(tokens, SPARSE_DEVICE_FEW_ROWS) * h->heads * sparse_device_few_parts(most) *
                             (h->head_dim + 2));
     case SPARSE_LISTED:
     case SPARSE_GATHERED: break;
     }
-    return grad ? MAX2(plain, device_attend_grad(h, f, tokens, false).bytes + mask) : mask;
+    return sparse_device_mask_bytes(tokens, sparse_span(h));
 }
 
 #endif

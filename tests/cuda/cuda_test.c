@@ -254,7 +254,7 @@ static void run_cpu(CudaTest *t, const Step *s, bool in_place) {
 
 /* Every tensor and the scratch, each with its guard behind it, in one pool. */
 static bool open_gpu(CudaTest *t, Place *place, const Step *s, bool in_place) {
-    *place = (Place){.b = gpu, .args.workspace_bytes = scratch_bytes(t, s, gpu)};
+    *place = (Place){.b = gpu, .args.workspace_bytes = MAX2(scratch_bytes(t, s, gpu), t->scratch)};
     int64_t offset[CUDA_TEST_TENSORS], bytes = 0;
     for (Tid id = 1; id < t->p.n_t; id++) {
         offset[id] = bytes;

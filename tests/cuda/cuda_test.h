@@ -30,8 +30,9 @@ typedef struct CudaTest {
     int failures; /* one report per case is enough */
     bool late;    /* one that may be left out, ... */
     bool whole;   /* ... and one that may not: its results are held against another case's */
-    bool loose;   /* the plays' last bits may differ (a library's atomics): ... */
+    bool loose;   /* the plays' last bits may differ (atomics): ... */
     int shown;    /* ... the play that is kept: 0 on its own, 1 first, 2 captured, 3 repeated */
+    int64_t scratch; /* bytes on the GPU at least: of a way that the op's row leaves out for this shape */
 } CudaTest;
 
 bool cuda_test_ready(void);      /* false: test_skip was called */

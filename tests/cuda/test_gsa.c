@@ -1,6 +1,7 @@
 /* test_gsa.c - gated sparse attention on the GPU against the CPU: gates, selections by every rule with and without a
  * cache, attention over selected keys and its gradient, the indexer's loss and its gradient, reports. Selections may
  * differ where two scores are as good as equal: such tokens are counted. */
+#include "backend/cuda/cuda.h"
 #include "base/rng.h"
 #include "ir/sparse.h"
 #include "tests/cuda/cuda_test.h"
@@ -68,6 +69,23 @@ static Tid some_keys(CudaTest *t, const Shape *c, int64_t most) {
             if (rng_u32(3, (uint64_t)(i * 4096 + s)) % 2) keys[i * most + put++] = (int32_t)s;
         keys[i * most + put++] = (int32_t)at;
         while (put < most) keys[i * most + put++] = -1;
+    }
+    cuda_test_set_i32(t, id, keys);
+    mem_free(keys);
+    return id;
+}
+
+/* Of every `thin` keys that a token sees one, and itself; tokens before `from` have none, nor has every fifth. */
+static Tid thin_keys(CudaTest *t, const Shape *c, int64_t from, uint32_t thin) {
+    int64_t n = c->rows * c->seq;
+    int32_t *keys = MEM_NEW(int32_t, n * c->k);
+    Tid id = cuda_test_matrix(t, FMT_I32, n, c->k);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t put = 0, at = i % c->seq;
+        bool none = at < from || i % 5 == 3;
+        for (int64_t s = at / c->doc * c->doc; s <= at && put < c->k && !none; s++)
+            if (s == at || rng_u32(3, (uint64_t)(i * 8192 + s)) % thin == 0) keys[i * c->k + put++] = (int32_t)s;
+        while (put < c->k) keys[i * c->k + put++] = -1;
     }
     cuda_test_set_i32(t, id, keys);
     mem_free(keys);
@@ -314,6 +332,34 @@ TEST(prompts_behind_a_cache_select_and_attend_on_the_gpu_as_on_the_cpu) {
     prompt_case(&shapes[11], 5003, 1);
 }
 
+static void keep_cpu(CudaTest *t, Tid id) { memcpy(t->initial[id], t->cpu[id], (size_t)prog_bytes(&t->p, id)); }
+
+/* Attention over the keys and its gradient, which may differ by `by`, from the same o and lse on both devices. */
+static void attend_and_back(CudaTest *t, const Shape *c, Tid qkv, Tid keys, bool ordered, double by) {
+    AttrHeads heads = sparse_of(c, KEEP_FIXED, SELECT_LEARNED).heads;
+    int64_t n = c->rows * c->seq;
+    Tid d_o = normal(t, c->f, n, c->heads * c->dim, 2), o = cuda_test_matrix(t, c->f, n, c->heads * c->dim);
+    Tid lse = cuda_test_matrix(t, FMT_F32, n, c->heads), d_qkv = cuda_test_matrix(t, c->f, n, prog_cols(&t->p, qkv));
+    cuda_test_run(t,
+                  (Step){.op = OP_ATTEND_SELECTED,
+                         .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
+                         .attr.heads = heads},
+                  false);
+    cuda_test_near(t, o, slack(c->f), slack(c->f));
+    cuda_test_near(t, lse, 1e-4, 1e-4);
+    keep_cpu(t, o);
+    keep_cpu(t, lse);
+    t->loose = !ordered;
+    cuda_test_run(t,
+                  (Step){.op = OP_ATTEND_SELECTED_GRAD,
+                         .attend_selected_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .keys = keys},
+                                                  .out = {d_qkv}},
+                         .attr.heads = heads},
+                  false);
+    cuda_test_near(t, d_qkv, by, slack(c->f));
+    t->loose = false;
+}
+
 /* Rows so long that the union of neighbours' selections is attended to instead of tiles of the whole row. */
 TEST(selections_of_long_rows_are_attended_to_on_the_gpu_as_on_the_cpu) {
     if (!cuda_test_ready()) return;
@@ -322,26 +368,16 @@ TEST(selections_of_long_rows_are_attended_to_on_the_gpu_as_on_the_cpu) {
     for (int i = 0; i < COUNT_OF(shape); i++) {
         const Shape *c = &shape[i];
         CudaTest t;
-        AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
         int64_t n = c->rows * c->seq;
         cuda_test_open(&t, "attend_selected, rows of %lld", (long long)c->seq);
         t.whole = !test_brief(); /* no other case is as long */
         Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 1), keys = some_keys(&t, c, c->k);
-        Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
-        cuda_test_run(&t,
-                      (Step){.op = OP_ATTEND_SELECTED,
-                             .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
-                             .attr.heads = at.heads},
-                      false);
-        cuda_test_near(&t, o, slack(c->f), slack(c->f));
-        cuda_test_near(&t, lse, 1e-4, 1e-4);
+        attend_and_back(&t, c, qkv, keys, false, 5 * slack(c->f));
         cuda_test_close(&t);
     }
 }
 
 /* ---- attention ---- */
-
-static void keep_cpu(CudaTest *t, Tid id) { memcpy(t->initial[id], t->cpu[id], (size_t)prog_bytes(&t->p, id)); }
 
 TEST(attention_over_selected_keys_on_the_gpu_is_the_cpus) {
     if (!cuda_test_ready()) return;
@@ -352,26 +388,8 @@ TEST(attention_over_selected_keys_on_the_gpu_is_the_cpus) {
         int64_t n = c->rows * c->seq, width = (c->heads + 2 * c->kv_heads) * c->dim;
         cuda_test_open(&t, "attend_selected %s, rows of %lld, %lld keys", format_name(c->f), (long long)c->seq,
                        (long long)c->k);
-        Tid qkv = normal(&t, c->f, n, width, 1), d_o = normal(&t, c->f, n, c->heads * c->dim, 2),
-            keys = some_keys(&t, c, c->k);
-        Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
-        Tid d_qkv = cuda_test_matrix(&t, c->f, n, width);
-        cuda_test_run(&t,
-                      (Step){.op = OP_ATTEND_SELECTED,
-                             .attend_selected = {.in = {qkv, keys}, .out = {o, lse}},
-                             .attr.heads = at.heads},
-                      false);
-        cuda_test_near(&t, o, slack(c->f), slack(c->f));
-        cuda_test_near(&t, lse, 1e-4, 1e-4);
-        keep_cpu(&t, o);
-        keep_cpu(&t, lse);
-        cuda_test_run(&t,
-                      (Step){.op = OP_ATTEND_SELECTED_GRAD,
-                             .attend_selected_grad = {.in = {.d_o = d_o, .qkv = qkv, .o = o, .lse = lse, .keys = keys},
-                                                      .out = {d_qkv}},
-                             .attr.heads = at.heads},
-                      false);
-        cuda_test_near(&t, d_qkv, 5 * slack(c->f), slack(c->f));
+        Tid qkv = normal(&t, c->f, n, width, 1), keys = some_keys(&t, c, c->k);
+        attend_and_back(&t, c, qkv, keys, true, 5 * slack(c->f));
         Tid stat = cuda_test_vector(&t, FMT_F64, REPORT_WORDS), beta = cuda_test_number(&t, FMT_F32, 0),
             docs = documents(&t, c);
         t.p.t[stat].role = ROLE_STATISTIC;
@@ -384,6 +402,58 @@ TEST(attention_over_selected_keys_on_the_gpu_is_the_cpus) {
             EXPECT_NEAR(((double *)t.gpu[stat])[w], ((double *)t.cpu[stat])[w], 1e-3 * (double)n);
         cuda_test_close(&t);
     }
+}
+
+/* Backward of long rows, made to serve short ones; whole: also where the processor plays the kernels. */
+static void gathered_case(const Shape *c, int64_t from, uint32_t thin, bool deterministic, bool whole, double by) {
+    CudaTest t;
+    AttrHeads heads = sparse_of(c, KEEP_FIXED, SELECT_LEARNED).heads;
+    CudaBackend *gpu = cuda_backend(cuda_test_device());
+    int64_t n = c->rows * c->seq;
+    if (!sparse_device_gathers(&heads, c->f)) return;
+    cuda_test_open(&t, "back over gathered keys, %s, %lld rows of %lld, heads of %d, 1 of %u keys%s", format_name(c->f),
+                   (long long)c->rows, (long long)c->seq, c->dim, thin, deterministic ? ", deterministic" : "");
+    t.whole = whole;
+    t.scratch = sparse_device_gathered_grad_bytes(&heads, n);
+    Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 1), keys = thin_keys(&t, c, from, thin);
+    bool was = gpu->deterministic;
+    gpu->gathers_all = true;
+    gpu->deterministic = deterministic;
+    attend_and_back(&t, c, qkv, keys, deterministic, by);
+    gpu->gathers_all = false;
+    gpu->deterministic = was;
+    cuda_test_close(&t);
+}
+
+TEST(gradients_over_gathered_keys_on_the_gpu_are_the_cpus) {
+    if (!cuda_test_ready()) return;
+    static const Shape shape[] = {
+        {FMT_BF16, 2, 77, 77, 4, 1, 64, 4, 64, 77},  {FMT_F16, 1, 90, 40, 4, 2, 128, 4, 64, 40},
+        {FMT_BF16, 2, 131, 50, 2, 2, 64, 4, 64, 50}, {FMT_BF16, 1, 100, 100, 8, 1, 96, 4, 64, 60},
+        {FMT_F16, 2, 65, 65, 2, 1, 80, 4, 64, 65},   {FMT_BF16, 1, 70, 70, 16, 4, 128, 4, 64, 70},
+        {FMT_F16, 1, 41, 41, 16, 1, 64, 4, 64, 41},  {FMT_BF16, 1, 300, 300, 4, 4, 128, 4, 64, 300},
+        {FMT_F16, 1, 64, 64, 32, 1, 64, 4, 64, 64},
+    };
+    enum { QUICK = 2 };
+    for (int i = 0; i < COUNT_OF(shape); i++)
+        for (uint32_t thin = 1; thin < 8; thin += 3)
+            gathered_case(&shape[i], 0, thin, false, !test_brief() || (i < QUICK && thin == 4),
+                          2 * slack(shape[i].f));
+    for (int i = 0; i < COUNT_OF(shapes); i++) gathered_case(&shapes[i], 0, 3, false, false, 2 * slack(shapes[i].f));
+}
+
+/* The union of the last tokens is longer than a block's list. */
+TEST(long_unions_go_back_on_the_gpu_as_on_the_cpu) {
+    if (!cuda_test_ready()) return;
+    static const Shape shape[] = {{FMT_BF16, 1, 5003, 5003, 2, 1, 64, 4, 64, 400},
+                                  {FMT_F16, 1, 3391, 3391, 4, 1, 128, 4, 64, 3391}};
+    gathered_case(&shape[0], 4930, 20, false, !test_brief(), 1e-3); /* gradients are 0.01 and 0.003 */
+    gathered_case(&shape[1], 3370, 1, false, !test_brief(), 1e-4);
+}
+
+TEST(a_deterministic_device_goes_back_over_selected_keys_in_one_order) {
+    if (!cuda_test_ready()) return;
+    for (int i = 0; i < COUNT_OF(shapes); i++) gathered_case(&shapes[i], 0, 3, true, false, 5 * slack(shapes[i].f));
 }
 
 /* ---- the loss ---- */

@@ -8,7 +8,7 @@
  *       host (P7): the step is captured once and repeated as a graph.
  *   G3  kernels compute in fp32 whatever the storage and store once: to nearest, except gradients and weights in
  *       bf16, which are rounded at random with the numbers the CPU draws (P6). No sum depends on the order of
- *       threads.
+ *       threads, but for keys and values of long rows in gathered_grad.cu, where the backend is not deterministic.
  *   G4  scratch is the step's workspace, sized by the op's row for MACHINE_CUDA.
  *   G5  the first error sticks (cuda_fail) and surfaces at sync. The frame looks for launch errors after every
  *       kernel function and names the op, so kernel functions need not. */
@@ -68,12 +68,13 @@ typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
     char name[96], driver[48], bus_id[32];
-    bool deterministic;               /* nothing is chosen by the clock */
+    bool deterministic;               /* nothing is chosen by the clock, every sum has one order */
     bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t shared_bytes;             /* of shared memory, what one block may ask for */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
+    bool gathers_all;                 /* backward over selected keys gathers in rows of any length: for its tests */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */
     int64_t host_bytes;               /* of this process's memory, likewise */

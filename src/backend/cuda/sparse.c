@@ -1,7 +1,8 @@
 /* sparse.c - which tensors of a step the kernels of gated sparse attention take, from Args to launcher.
  *
  * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu; on tiles of
- * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu. */
+ * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu, or of gathered keys in gathered.cu and
+ * gathered_grad.cu. */
 #include "ir/sparse.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sparse_kernels.h"
@@ -223,12 +224,23 @@ static CudaMask mask_of(void *at, const int32_t *list, int64_t most, int64_t tok
 }
 
 /* How the step runs here: as its plan says, unless the card or the memory forbid it. */
-static SparseAttend attends_by(Backend *b, const CudaSelected *s, const void *o, const void *d_qkv) {
-    SparseAttend by = sparse_device_attend(&s->h, s->format, d_qkv != NULL);
+static SparseAttend attends_by(Backend *b, const CudaSelected *s, const void *o) {
+    SparseAttend by = sparse_device_attend(&s->h, s->format, false);
     int64_t shared = by == SPARSE_FEW ? 0 : mask_shared(sparse_span(&s->h));
     if (by == SPARSE_GATHERED) shared = MAX2(shared, cuda_gathered_shared(&s->h));
-    bool can = s->keys.format == s->format && on_cores(b, s->qkv, o, shared) && on_cores(b, d_qkv, s->keys.data, 0);
+    bool can = s->keys.format == s->format && on_cores(b, s->qkv, o, shared) && on_cores(b, NULL, s->keys.data, 0);
     return can ? by : SPARSE_PLAIN;
+}
+
+/* Backward may also have to keep to one order of its sums. */
+static SparseAttend goes_back_by(Backend *b, const CudaSelected *s, const void *d_o, const void *d_qkv) {
+    const CudaBackend *c = cuda_backend(b);
+    int64_t shared = mask_shared(s->h.seq), gathered = MAX2(shared, cuda_gathered_grad_shared(&s->h));
+    bool wants = sparse_device_attend(&s->h, s->format, true) == SPARSE_GATHERED ||
+                 (c->gathers_all && sparse_device_gathers(&s->h, s->format));
+    if (!on_cores(b, s->qkv, d_o, shared) || !on_cores(b, s->o, d_qkv, 0)) return SPARSE_PLAIN;
+    if (wants && !c->deterministic && gathered <= c->shared_bytes) return SPARSE_GATHERED;
+    return sparse_device_ordered_grad(&s->h, s->format);
 }
 
 static void attend_few(Backend *b, Queue q, CudaSelected *s, char *scratch) {
@@ -264,6 +276,18 @@ static CudaAttend masked_attend(const CudaSelected *s, const CudaMask *m) {
                         .format = s->format};
 }
 
+static void attend_selected_grad_gathered(Backend *b, Queue q, const Args *a, const CudaSelected *s, const void *d_o,
+                                          void *d_qkv) {
+    char *scratch = workspace(a, sparse_device_gathered_grad_bytes(&s->h, s->tokens));
+    CudaMask m =
+        mask_of(scratch + sparse_device_sums_bytes(&s->h, s->tokens), s->list, s->most, s->tokens, s->h.seq);
+    CudaGatheredGrad g = {.s = *s, .d_o = d_o, .d_qkv = d_qkv, .sums = (float *)scratch};
+    g.s.mask = m.mask;
+    g.s.mask_words = m.words;
+    cuda_launch_mask(cuda_stream(b, q), &m);
+    cuda_launch_attend_gathered_grad(cuda_stream(b, q), &g);
+}
+
 static void attend_selected_grad_tiles(Backend *b, Queue q, const Args *a, const CudaSelected *s, const void *d_o,
                                        char *d_qkv) {
     const AttrHeads *h = &s->h;
@@ -295,7 +319,7 @@ void cuda_attend_selected(Backend *b, Queue q, const Args *a) {
     s.rows = a->attend_selected.in.rows.data;
     s.o = o.data;
     s.lse = a->attend_selected.out.lse.data;
-    SparseAttend by = attends_by(b, &s, o.data, NULL);
+    SparseAttend by = attends_by(b, &s, o.data);
     char *scratch = workspace(a, sparse_device_attend_bytes(h, s.format, s.tokens, s.most, false));
     if (by == SPARSE_FEW) attend_few(b, q, &s, scratch);
     if (by == SPARSE_PLAIN) cuda_launch_attend_selected(cuda_stream(b, q), &s);
@@ -323,12 +347,12 @@ void cuda_attend_selected_grad(Backend *b, Queue q, const Args *a) {
     CudaSelected s = selected_of(a, qkv, a->attend_selected_grad.in.keys, (Operand){0});
     s.o = o.data;
     s.lse = a->attend_selected_grad.in.lse.data;
-    if (attends_by(b, &s, d_o.data, d_qkv.data) != SPARSE_PLAIN) {
-        attend_selected_grad_tiles(b, q, a, &s, d_o.data, d_qkv.data);
-        return;
-    }
-    cuda_launch_attend_selected_grad(cuda_stream(b, q), &s, d_o.data, d_qkv.data,
-                                     (float *)workspace(a, sparse_bytes(s.tokens * h->heads)));
+    SparseAttend by = goes_back_by(b, &s, d_o.data, d_qkv.data);
+    if (by == SPARSE_GATHERED) attend_selected_grad_gathered(b, q, a, &s, d_o.data, d_qkv.data);
+    if (by == SPARSE_LISTED) attend_selected_grad_tiles(b, q, a, &s, d_o.data, d_qkv.data);
+    if (by == SPARSE_PLAIN)
+        cuda_launch_attend_selected_grad(cuda_stream(b, q), &s, d_o.data, d_qkv.data,
+                                         (float *)workspace(a, sparse_bytes(s.tokens * h->heads)));
 }
 
 /* ---- the loss: index_loss_grad has its operands in the same places ---- */

@@ -99,6 +99,15 @@ void cuda_launch_attend_gathered(cudaStream_t s, const CudaSelected *a);
 void cuda_launch_attend_selected_grad(cudaStream_t s, const CudaSelected *a, const void *d_o, void *d_qkv,
                                       float *delta);
 
+typedef struct CudaGatheredGrad {
+    CudaSelected s; /* o, lse: forward's; a mask */
+    const void *d_o;
+    void *d_qkv;
+    float *sums; /* workspace (tokens, 2*G*D): of keys, then of values */
+} CudaGatheredGrad;
+int cuda_gathered_grad_shared(const AttrHeads *h);
+void cuda_launch_attend_gathered_grad(cudaStream_t s, const CudaGatheredGrad *g);
+
 typedef struct CudaIndexLoss {
     CudaSparse s;
     const float *lse, *weight;

@@ -142,6 +142,10 @@ DEVICE void read_once4_if(uint32_t &v, const char *at, bool there) {
     if (there) v = *(const uint32_t *)at;
 }
 DEVICE void prefetch(const void *at) {}
+DEVICE void add4(float *to, float4 x) {
+    if ((uintptr_t)to % 16) host_fail("four sums at an address that is not aligned");
+    to[0] += x.x, to[1] += x.y, to[2] += x.z, to[3] += x.w;
+}
 
 /* ---- threads ---- */
 
