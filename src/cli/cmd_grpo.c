@@ -173,6 +173,7 @@ static void result(const Session *s, json_t *to) {
     json_set_number(to, "eval_after", g->after.mean);
     json_set_number(to, "eval_after_error", g->after.error);
     json_set_number(to, "logp_difference_max", g->apart_most);
+    json_object_set_new(to, "answers_a_row", json_integer(MAX2(s->base.spec.row_samples, 1)));
     json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
