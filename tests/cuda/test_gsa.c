@@ -168,6 +168,41 @@ TEST(selections_on_the_gpu_are_the_cpus) {
                 for (int relu = 0; relu < 2; relu++) select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, relu);
 }
 
+/* Tokens of a few kinds, so that most scores are equal; one kind: all are, and the latest keys are taken. */
+static void equal_case(const Shape *c, KeepBy keep, SelectBy by, int64_t kinds) {
+    CudaTest t;
+    AttrSparse at = sparse_of(c, keep, by);
+    int64_t n = c->rows * c->seq, width = sparse_index_width(&at);
+    cuda_test_open(&t, "select by %d, keep %d, of %lld kinds %lld of %lld", by, keep, (long long)kinds, (long long)c->k,
+                   (long long)c->seq);
+    Tid index = cuda_test_matrix(&t, c->f, n, width), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+        docs = documents(&t, c), keys = cuda_test_matrix(&t, FMT_I32, n, sparse_most_keys(&at));
+    double *x = MEM_NEW(double, n * width);
+    for (int64_t i = 0; i < n * width; i++)
+        x[i] = (double)(rng_u32(11, (uint64_t)((i / width) % kinds * width + i % width)) % 65) / 32 - 1;
+    cuda_test_set(&t, index, x);
+    mem_free(x);
+    cuda_test_run(&t,
+                  (Step){.op = OP_SELECT,
+                         .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+                         .attr.sparse = at},
+                  false);
+    expect_keys(&t, keys, kinds == 1 || (by == SELECT_RANDOM && keep == KEEP_FIXED) ? 0 : 0.05);
+    cuda_test_close(&t);
+}
+
+TEST(of_equal_scores_the_latest_are_selected_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const int64_t most[] = {1, 2, 31, 33, 69, 70, 200};
+    for (int i = 0; i < COUNT_OF(most); i++)
+        for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
+            for (int kinds = 1; kinds < 8; kinds += 3) {
+                Shape c = {FMT_BF16, 2, 70, 50, 4, 2, 64, i % 2 ? 8 : 4, 64, most[i]};
+                equal_case(&c, (KeepBy)keep, SELECT_LEARNED, kinds);
+                equal_case(&c, (KeepBy)keep, SELECT_RANDOM, kinds);
+            }
+}
+
 TEST(tokens_that_see_nothing_select_nothing_on_the_gpu) {
     if (!cuda_test_ready()) return;
     for (int i = 0; i < COUNT_OF(shapes); i++) {
