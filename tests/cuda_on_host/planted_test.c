@@ -61,8 +61,7 @@ TEST(faults_of_kernels_show_on_the_processor) {
  * out likewise: they meet in memory. */
 static const char *const left_out[] = {"src/backend/cuda/attend_sm90.cu", NULL};
 /* Their smallest cases are too large for the quick set. */
-static const char *const large[] = {"src/backend/cuda/gathered.cu", "src/backend/cuda/index_tiles.cu",
-                                    "src/backend/cuda/mask.cu", NULL};
+static const char *const large[] = {"src/backend/cuda/gathered.cu", "src/backend/cuda/index_tiles.cu", NULL};
 
 static bool stands_in(const char *const *list, const char *file) {
     while (*list && strcmp(*list, file)) list++;

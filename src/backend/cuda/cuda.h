@@ -68,12 +68,13 @@ typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
     char name[96], driver[48], bus_id[32];
-    bool deterministic;               /* nothing is chosen by the clock */
+    bool deterministic;               /* nothing is chosen by the clock, no sum is by atomics */
     bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t shared_bytes;             /* of shared memory, what one block may ask for */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
+    bool gathers_losses;              /* index losses gather the selected keys of rows of any length: for tests */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */
     int64_t host_bytes;               /* of this process's memory, likewise */
