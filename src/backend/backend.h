@@ -139,7 +139,7 @@ struct Backend {
 
 typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
-    bool deterministic; /* the same bits in every process: nothing is chosen by the clock */
+    bool deterministic; /* the same bits in every process: nothing is chosen by the clock, no sum is by atomics */
     bool tf32;          /* products of fp32 numbers may shorten them */
     bool ranges;        /* the device's profiler is told what the host is doing */
     const char *offload_dir; /* keeps; where the disk pool's file is made; NULL: there is none */

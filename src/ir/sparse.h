@@ -226,4 +226,10 @@ static inline int64_t sparse_device_attend_bytes(const AttrHeads *h, Format f, i
     return sparse_device_mask_bytes(tokens, sparse_span(h));
 }
 
+/* Whether the loss of an indexer gathers the keys of a selection: where rows are long. Its sums stand where those of
+ * tiles would, which a backend that must be deterministic takes for the gradient. */
+static inline bool sparse_device_loss_gathers(const AttrSparse *a, bool selected) {
+    return selected && a->heads.seq > SPARSE_DEVICE_LONG;
+}
+
 #endif

@@ -5,6 +5,10 @@
 #include "base/rng.h"
 #include "ir/sparse.h"
 #include "tests/cuda/cuda_test.h"
+#ifdef HAVE_CUDA
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/sparse_kernels.h"
+#endif
 
 typedef struct Shape {
     Format f;
@@ -186,6 +190,41 @@ TEST(selections_on_the_gpu_are_the_cpus) {
                 for (int relu = 0; relu < 2; relu++) select_case(&shapes[i], (KeepBy)keep, (SelectBy)by, relu);
 }
 
+/* Tokens of a few kinds, so that most scores are equal; one kind: all are, and the latest keys are taken. */
+static void equal_case(const Shape *c, KeepBy keep, SelectBy by, int64_t kinds) {
+    CudaTest t;
+    AttrSparse at = sparse_of(c, keep, by);
+    int64_t n = c->rows * c->seq, width = sparse_index_width(&at);
+    cuda_test_open(&t, "select by %d, keep %d, of %lld kinds %lld of %lld", by, keep, (long long)kinds, (long long)c->k,
+                   (long long)c->seq);
+    Tid index = cuda_test_matrix(&t, c->f, n, width), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+        docs = documents(&t, c), keys = cuda_test_matrix(&t, FMT_I32, n, sparse_most_keys(&at));
+    double *x = MEM_NEW(double, n * width);
+    for (int64_t i = 0; i < n * width; i++)
+        x[i] = (double)(rng_u32(11, (uint64_t)((i / width) % kinds * width + i % width)) % 65) / 32 - 1;
+    cuda_test_set(&t, index, x);
+    mem_free(x);
+    cuda_test_run(&t,
+                  (Step){.op = OP_SELECT,
+                         .select = {.in = {.index = index, .bias = bias, .doc_begin = docs}, .out = {keys}},
+                         .attr.sparse = at},
+                  false);
+    expect_keys(&t, keys, kinds == 1 || (by == SELECT_RANDOM && keep == KEEP_FIXED) ? 0 : 0.05);
+    cuda_test_close(&t);
+}
+
+TEST(of_equal_scores_the_latest_are_selected_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const int64_t most[] = {1, 2, 31, 33, 69, 70, 200};
+    for (int i = 0; i < COUNT_OF(most); i++)
+        for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
+            for (int kinds = 1; kinds < 8; kinds += 3) {
+                Shape c = {FMT_BF16, 2, 70, 50, 4, 2, 64, i % 2 ? 8 : 4, 64, most[i]};
+                equal_case(&c, (KeepBy)keep, SELECT_LEARNED, kinds);
+                equal_case(&c, (KeepBy)keep, SELECT_RANDOM, kinds);
+            }
+}
+
 TEST(tokens_that_see_nothing_select_nothing_on_the_gpu) {
     if (!cuda_test_ready()) return;
     for (int i = 0; i < COUNT_OF(shapes); i++) {
@@ -262,6 +301,42 @@ TEST(caches_of_index_keys_on_the_gpu_are_the_cpus) {
         cached_case(&shapes[i], shapes[i].f);
         cached_case(&shapes[i], FMT_INT8);
     }
+}
+
+/* Two tokens behind a cache of more keys than the blocks of short rows take. */
+static void long_cache_case(KeepBy keep, SelectBy by, int64_t k) {
+    enum { SLOTS = 8300 };
+    CudaTest t;
+    Shape c = {FMT_BF16, 1, 2, 2, 4, 2, 64, 4, 64, k};
+    AttrSparse at = sparse_of(&c, keep, by);
+    at.heads.slots = SLOTS;
+    cuda_test_open(&t, "select by %d, keep %d, %lld of a cache of %d", by, keep, (long long)k, SLOTS);
+    t.whole = true; /* no other case is as long */
+    Tid index = normal(&t, c.f, 2, sparse_index_width(&at), 1), bias = normal(&t, c.f, 1, 2 * at.index_heads, 2),
+        cache = cuda_test_cube(&t, c.f, 1, SLOTS, c.index_dim), places = cuda_test_vector(&t, FMT_I32, 2),
+        rows = cuda_test_vector(&t, FMT_I32, 1), keys = cuda_test_matrix(&t, FMT_I32, 2, sparse_most_keys(&at));
+    cuda_test_normal(&t, cache, 5, 1);
+    cuda_test_set_i32(&t, places, (int32_t[]){8255, 8296});
+    cuda_test_set_i32(&t, rows, (int32_t[]){0});
+    t.p.t[cache].role = ROLE_CACHE;
+    cuda_test_run(
+        &t,
+        (Step){.op = OP_SELECT,
+               .select = {.in = {.index = index, .bias = bias, .positions = places, .rows = rows, .cache = cache},
+                          .out = {keys}},
+               .attr.sparse = at},
+        false);
+    expect_keys(&t, keys, by == SELECT_RANDOM && keep == KEEP_FIXED ? 0 : 0.5);
+    cuda_test_close(&t);
+}
+
+TEST(keys_of_a_long_cache_are_selected_on_the_gpu_as_on_the_cpu) {
+    if (!cuda_test_ready()) return;
+    for (int keep = KEEP_FIXED; keep <= KEEP_ENTROPY; keep++)
+        for (int by = SELECT_LEARNED; by <= SELECT_RANDOM; by++) {
+            long_cache_case((KeepBy)keep, (SelectBy)by, 2900);
+            long_cache_case((KeepBy)keep, (SelectBy)by, 8256);
+        }
 }
 
 /* Ascending places from `position` on, row by row; the last few tokens of a row do not exist. */
@@ -511,4 +586,84 @@ TEST(the_loss_of_an_indexer_on_the_gpu_is_the_cpus) {
     for (int i = 0; i < COUNT_OF(shapes); i++)
         for (int selected = 0; selected < 2; selected++)
             for (int relu = 0; relu < 2; relu++) loss_case(&shapes[i], selected, relu);
+}
+
+static void gather_losses(bool yes, const AttrSparse *k) {
+#ifdef HAVE_CUDA
+    CudaBackend *c = cuda_backend(cuda_test_device());
+    EXPECT(cuda_index_gathered_shared(k, true) <= c->shared_bytes); /* otherwise tiles would do it */
+    c->gathers_all = yes;
+#endif
+}
+
+/* One of `thin` of the keys that a token sees, itself among them; every seventh token has none. */
+static Tid thin_keys(CudaTest *t, const Shape *c, int64_t from, uint32_t thin) {
+    int64_t n = c->rows * c->seq, most = c->k;
+    int32_t *keys = MEM_NEW(int32_t, n * most);
+    Tid id = cuda_test_matrix(t, FMT_I32, n, most);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t put = 0, at = i % c->seq;
+        for (int64_t s = at / c->doc * c->doc; s <= at && put < most && at >= from && i % 7 != 3; s++)
+            if (s == at || (put < most - 1 && rng_u32(3, (uint64_t)(i * 16384 + s)) % thin == 0))
+                keys[i * most + put++] = (int32_t)s;
+        while (put < most) keys[i * most + put++] = -1;
+    }
+    cuda_test_set_i32(t, id, keys);
+    mem_free(keys);
+    return id;
+}
+
+/* The loss over gathered keys: tokens of a row from `from` on count, but for some of weight 0. What attention summed to
+ * is drawn. */
+static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool with_relu) {
+    CudaTest t;
+    AttrSparse at = sparse_of(c, KEEP_FIXED, SELECT_LEARNED);
+    int64_t n = c->rows * c->seq, width = sparse_index_width(&at);
+    at.relu = with_relu;
+    cuda_test_open(&t, "gathered index_loss %s, %lld rows of %lld, %d heads of %d, %d of the indexer",
+                   format_name(c->f), (long long)c->rows, (long long)c->seq, c->heads, c->dim, c->index_heads);
+    t.whole = from > 0 && !test_brief(); /* no other case is as long */
+    Tid index = normal(&t, c->f, n, width, 1), bias = normal(&t, c->f, 1, 2 * at.index_heads, 2),
+        docs = documents(&t, c), qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 3),
+        lse = normal(&t, FMT_F32, n, c->heads, 4), keys = thin_keys(&t, c, from, thin);
+    Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, from ? 0.002 : 0.01),
+        beta = cuda_test_number(&t, FMT_F32, 0), clock = cuda_test_clock(&t, 1, 0, 0);
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width),
+        d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads);
+    for (int64_t i = 0; i < n; i++) ((float *)t.initial[weight])[i] = i % c->seq < from ? 0 : (float)(i % 3);
+    for (int64_t i = 0; i < n * c->heads; i++) ((float *)t.initial[lse])[i] += logf((float)c->k);
+    t.p.t[stat].role = ROLE_STATISTIC;
+    t.p.t[d_bias].role = ROLE_GRADIENT;
+    gather_losses(c->seq <= SPARSE_DEVICE_LONG, &at);
+    Step s = {.op = OP_INDEX_LOSS, .attr.sparse = at};
+    s.index_loss.in.index = index, s.index_loss.in.bias = bias, s.index_loss.in.qkv = qkv, s.index_loss.in.lse = lse;
+    s.index_loss.in.keys = keys, s.index_loss.in.doc_begin = docs, s.index_loss.in.weight = weight;
+    s.index_loss.in.divisor = divisor, s.index_loss.in.beta = beta, s.index_loss.out.stat = stat;
+    cuda_test_run(&t, s, false);
+    double want = *(double *)t.cpu[stat];
+    EXPECT_NEAR(*(double *)t.gpu[stat], want, 1e-4 * (1 + fabs(want)));
+    s.op = OP_INDEX_LOSS_GRAD;
+    s.index_loss_grad.in.clock = clock;
+    s.index_loss_grad.out.d_index = d_index, s.index_loss_grad.out.d_bias = d_bias;
+    t.loose = true; /* sums of keys have no fixed order */
+    cuda_test_run(&t, s, false);
+    cuda_test_near(&t, d_index, 10 * slack(c->f), slack(c->f)); /* they are 1 to 20 in the mean */
+    cuda_test_near(&t, d_bias, 1e-2, 1e-3);
+    gather_losses(false, &at);
+    cuda_test_close(&t);
+}
+
+TEST(the_loss_of_an_indexer_over_gathered_keys_on_the_gpu_is_the_cpus) {
+    if (!cuda_test_ready()) return;
+    static const Shape shape[] = {
+        {FMT_BF16, 2, 21, 21, 4, 2, 64, 4, 64, 15},    {FMT_F16, 1, 37, 20, 4, 1, 64, 8, 64, 20},
+        {FMT_BF16, 2, 83, 83, 8, 2, 64, 4, 64, 50},    {FMT_F16, 2, 75, 40, 4, 4, 64, 8, 64, 33},
+        {FMT_BF16, 1, 150, 150, 2, 1, 128, 8, 64, 60}, {FMT_F16, 1, 130, 50, 8, 2, 128, 4, 64, 40},
+        {FMT_BF16, 1, 33, 33, 3, 3, 96, 4, 64, 20},    {FMT_F16, 3, 7, 7, 4, 1, 96, 8, 64, 9},
+    };
+    for (int i = 0; i < COUNT_OF(shape); i++)
+        for (int relu = 0; relu < 2; relu++)
+            for (uint32_t thin = 1; thin < 6; thin += 4) gathered_loss_case(&shape[i], 0, thin, relu);
+    gathered_loss_case(&(Shape){FMT_BF16, 1, 3000, 3000, 2, 1, 64, 4, 64, 260}, 2950, 12, false);
+    gathered_loss_case(&(Shape){FMT_BF16, 1, 8261, 8261, 2, 1, 64, 4, 64, 40}, 8220, 210, false);
 }

@@ -8,7 +8,8 @@
  *       host (P7): the step is captured once and repeated as a graph.
  *   G3  kernels compute in fp32 whatever the storage and store once: to nearest, except gradients and weights in
  *       bf16, which are rounded at random with the numbers the CPU draws (P6). No sum depends on the order of
- *       threads, but for keys and values of long rows in gathered_grad.cu, where the backend is not deterministic.
+ *       threads, but for keys, values and index keys of long rows (gathered_grad.cu, index_gathered.cu), where the
+ *       backend is not deterministic.
  *   G4  scratch is the step's workspace, sized by the op's row for MACHINE_CUDA.
  *   G5  the first error sticks (cuda_fail) and surfaces at sync. The frame looks for launch errors after every
  *       kernel function and names the op, so kernel functions need not. */
@@ -74,7 +75,7 @@ typedef struct CudaBackend {
     int major, minor;                 /* compute capability */
     int64_t shared_bytes;             /* of shared memory, what one block may ask for */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
-    bool gathers_all;                 /* backward over selected keys gathers in rows of any length: for its tests */
+    bool gathers_all;                 /* sparse rows of any length are gathered as long ones are: for tests */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */
     int64_t host_bytes;               /* of this process's memory, likewise */

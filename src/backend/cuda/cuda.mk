@@ -72,8 +72,8 @@ cuda-resources: $(CUDA_CU:%=$(B)/%.o)
 	@$(CUDA_SPILLS) $(CUDA_CU:%=$(B)/%.resources)
 
 # The same of the kernels of sparse attention for 8.0, where registers are short: compiled for that alone.
-CUDA_SPARSE := $(filter %/attend.cu %/attend_grad.cu %/gate.cu %/gathered.cu %/gathered_grad.cu %/index_loss.cu \
-                        %/index_scores.cu %/index_tiles.cu %/mask.cu %/select.cu %/select_ranked.cu \
+CUDA_SPARSE := $(filter %/attend.cu %/attend_grad.cu %/gate.cu %/gathered.cu %/gathered_grad.cu %/index_gathered.cu \
+                        %/index_loss.cu %/index_scores.cu %/index_tiles.cu %/mask.cu %/select.cu %/select_ranked.cu \
                         %/selected.cu %/selected_few.cu,$(CUDA_CU))
 -include $(CUDA_SPARSE:%=$(B)/%.resources-80.d)
 cuda-resources-80: $(CUDA_SPARSE:%=$(B)/%.resources-80)

@@ -13,7 +13,6 @@
 #include "backend/cuda/parts.cuh"
 
 enum { SUMS = CUDA_INDEX_SUMS, HEADS = 2 /* whose dq a block sums */ };
-static const float LIFT = 256; /* of what is rounded to 16 bits: fp16's range begins at 6e-8 */
 
 template <int D> struct Buffers { /* of pairs: two query tiles, two key tiles; then the words of the queries */
     static constexpr int WIDE = D > E ? D : E, TILE_BYTES = SIDE * Tile<WIDE>::ROW_BYTES, BYTES = 4 * TILE_BYTES;
@@ -49,11 +48,6 @@ struct LaneBits { /* of this lane's two rows: 64 keys each, its own first */
     }
     DEVICE bool operator()(int n, int c) const { return word[c / 2][n / 4] >> (n % 4 * 8 + c % 2) & 1; }
 };
-
-DEVICE float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
 
 /* ---- the logarithmic sums of scores ---- */
 

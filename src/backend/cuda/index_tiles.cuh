@@ -8,6 +8,8 @@
 
 enum { THREADS = 4 * WARP, SIDE = CUDA_INDEX_TILE, E = CUDA_INDEX_DIM, INDEX_TILE_BYTES = SIDE * Tile<E>::ROW_BYTES };
 
+static const float LIFT = 256; /* of gradients that are rounded to 16 bits: fp16's range begins at 6e-8 */
+
 typedef float Pairs[SIDE / 8][4]; /* a warp's: 16 own rows by 64 of the other side */
 
 DEVICE void clear(Pairs &x) {
@@ -18,6 +20,12 @@ DEVICE void clear(Pairs &x) {
 /* Where number c of a lane's block n stands in the tile: own row, and row of the other side. */
 DEVICE int own_row(int c) { return threadIdx.x / WARP * 16 + c / 2 * 8 + threadIdx.x % WARP / 4; }
 DEVICE int other_row(int n, int c) { return n * 8 + threadIdx.x % 4 * 2 + c % 2; }
+
+/* Over the lanes that have a row. */
+DEVICE float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
 
 DEVICE int index_width(const AttrSparse &k) { return k.index_heads * (E + 1) + E; }
 

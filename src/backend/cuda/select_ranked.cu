@@ -1,13 +1,14 @@
 /* select_ranked.cu - the best keys of rows of 16-bit ranks, which index_scores.cu has left in the workspace. Reference:
  * cpu/select.c.
  *
- * A block a query. The rank of the k-th best is found by bisection between the least and the greatest: each step counts
- * the ranks above a middle, eight a thread at a time, from the caches. Sums of ranks and of their squares are whole
- * numbers, so that how many keys are kept does not depend on the order of summing. Keys are written in ascending
- * order; of equal ranks at the edge the latest keys are taken. */
+ * A block a query. One pass over its ranks, eight a thread at a time, counts them into bins of 32 in shared memory and
+ * sums what says how many keys are kept; a second one counts those of the bin in which the k-th best falls. Sums of
+ * ranks and of their squares are whole numbers, so that how many keys are kept does not depend on the order of summing.
+ * Keys are written in ascending order; of equal ranks at the edge the latest keys are taken. */
 #include "backend/cuda/sparse.cuh"
 
-enum { AT_ONCE = 8 };
+enum { AT_ONCE = 8, BIN = WARP /* ranks */, BINS = 65536 / BIN };
+static const double STEP = 1 / 4096.0; /* of scores */
 
 struct Row { /* of ranks: keys [begin, end) count */
     uint16_t *rank;
@@ -26,50 +27,58 @@ struct Row { /* of ranks: keys [begin, end) count */
 };
 
 struct Shared {
+    uint4 bins[BINS / 4];
     double part[WARP];
-    int count[2][WARP];
+    uint32_t warps[WARP], of_bin[BIN], found[2];
+    DEVICE uint32_t *bin() { return (uint32_t *)bins; }
 };
 
-DEVICE double ranked_keys_wanted(const AttrSparse &k, const Row &row, Shared &s) {
-    double wanted = (double)k.k_base, n = row.end - row.begin, step = 1 / 4096.0;
+struct Sums { /* of ranks as they were scored */
+    unsigned long long sum, square;
+    double e, dot;
+};
+
+/* The one pass: what `keep` asks for is summed, and the ranks are counted; drawn ones take the place of scored ones. */
+template <KeepBy KEEP, bool DRAWN>
+DEVICE void count_ranks(Sums &sums, const AttrSparse &k, const Row &row, uint32_t *bins) {
+    row.each([&](uint32_t r, int key) {
+        if (KEEP == KEEP_VARIANCE) sums.sum += r, sums.square += r * r;
+        if (KEEP == KEEP_ENTROPY) { /* scores are below 8: e^score needs no maximum */
+            double x = r * STEP, e = exp(x);
+            sums.e += e;
+            sums.dot += e * x;
+        }
+        if (DRAWN) {
+            r = drawn_rank(k, row.end - row.begin, key - row.begin);
+            row.rank[key] = (uint16_t)r;
+        }
+        atomicAdd(&bins[r / BIN], 1u);
+    });
+}
+
+template <bool DRAWN> DEVICE void count_ranks(Sums &sums, const AttrSparse &k, const Row &row, uint32_t *bins) {
+    if (k.keep == KEEP_VARIANCE)
+        count_ranks<KEEP_VARIANCE, DRAWN>(sums, k, row, bins);
+    else if (k.keep == KEEP_ENTROPY)
+        count_ranks<KEEP_ENTROPY, DRAWN>(sums, k, row, bins);
+    else
+        count_ranks<KEEP_FIXED, DRAWN>(sums, k, row, bins);
+}
+
+DEVICE double ranked_keys_wanted(const AttrSparse &k, const Sums &sums, double n, Shared &s) {
+    double wanted = (double)k.k_base;
     if (k.keep == KEEP_VARIANCE) {
-        unsigned long long sum = 0, square = 0;
-        row.each([&](uint32_t r, int) { sum += r, square += r * r; });
-        double all = total_of_block((double)sum, s.part), squares = total_of_block((double)square, s.part);
-        double off = (squares - all * all / n) * step * step;
-        double spread = n < 2 ? 0.0 : off / (n - 1) / (squares * step * step / n + 1e-8);
+        double all = total_of_block((double)sums.sum, s.part), squares = total_of_block((double)sums.square, s.part);
+        double off = (squares - all * all / n) * STEP * STEP;
+        double spread = n < 2 ? 0.0 : off / (n - 1) / (squares * STEP * STEP / n + 1e-8);
         wanted *= 0.5 + 1 / (1 + (double)k.temperature * spread);
     }
-    if (k.keep == KEEP_ENTROPY) { /* scores are below 8: e^score needs no maximum */
-        double sum = 0, dot = 0;
-        row.each([&](uint32_t r, int) {
-            double e = exp(r * step);
-            sum += e;
-            dot += e * (r * step);
-        });
-        sum = total_of_block(sum, s.part);
-        dot = total_of_block(dot, s.part);
+    if (k.keep == KEEP_ENTROPY) {
+        double sum = total_of_block(sums.e, s.part), dot = total_of_block(sums.dot, s.part);
         wanted *= 0.5 + (double)k.temperature * (log(sum) - dot / sum) / log(n + 1);
     }
     if (k.keep != KEEP_FIXED) wanted = fmin(fmax(wanted, (double)k.k_min), (double)k.k_max);
     return wanted;
-}
-
-/* The k-th best rank, none being above `high`; *upto: how many are as good or better. */
-DEVICE int kth_rank(const Row &row, int k, int high, int *upto, Shared &s) {
-    int low = 0, turn = 0;
-    *upto = row.end - row.begin;
-    while (low < high) {
-        int middle = (low + high + 1) / 2, mine = 0;
-        row.each([&](uint32_t r, int) { mine += (int)r >= middle; });
-        int count = sum_of_block(mine, s.count[turn ^= 1]); /* by turns: one barrier is enough */
-        if (count >= k)
-            low = middle, *upto = count;
-        else
-            high = middle - 1;
-    }
-    __syncthreads();
-    return low;
 }
 
 /* Exclusive sums over the block of two counts below 65536 in one word; *total: of all. */
@@ -90,6 +99,45 @@ DEVICE uint32_t places_of(uint32_t counts, uint32_t *total, uint32_t *warps) {
     *total = all;
     __syncthreads();
     return before + upto - counts;
+}
+
+/* The bin with the k-th best rank; *above: how many ranks are in better ones. A thread has its share of the bins, the
+ * best first. */
+template <int THREADS> DEVICE int kth_bin(int k, int *above, Shared &s) {
+    constexpr int EACH = BINS / THREADS;
+    const uint32_t *mine = s.bin() + BINS - (threadIdx.x + 1) * EACH;
+    uint32_t n[EACH], sum = 0, total;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) sum += n[i] = mine[i];
+    uint32_t before = places_of(sum, &total, s.warps);
+    if (before < (uint32_t)k && before + sum >= (uint32_t)k) {
+        int found = EACH - 1;
+#pragma unroll
+        for (int i = EACH - 1; i > 0; i--)
+            if (found == i && before + n[i] < (uint32_t)k) before += n[i], found = i - 1;
+        s.found[0] = (uint32_t)(mine - s.bin()) + found, s.found[1] = before;
+    }
+    __syncthreads();
+    *above = (int)s.found[1];
+    return (int)s.found[0];
+}
+
+/* The k-th best rank of 1 to all; *upto: how many are as good or better. The ranks are counted, of_bin is zero. Every
+ * warp finds it: a lane has a rank of the bin, the best first. */
+template <int THREADS> DEVICE int kth_rank(const Row &row, int k, int *upto, Shared &s) {
+    int above, bin = kth_bin<THREADS>(k, &above, s), lane = threadIdx.x % WARP;
+    row.each([&](uint32_t r, int) {
+        if ((int)(r / BIN) == bin) atomicAdd(&s.of_bin[r % BIN], 1u);
+    });
+    __syncthreads();
+    int at = (int)s.of_bin[BIN - 1 - lane];
+    for (int d = 1; d < WARP; d *= 2) {
+        int more = __shfl_up_sync(~0u, at, d);
+        if (lane >= d) at += more;
+    }
+    int first = __ffs((int)__ballot_sync(~0u, above + at >= k)) - 1;
+    *upto = above + __shfl_sync(~0u, at, first);
+    return bin * BIN + BIN - 1 - first;
 }
 
 DEVICE void write_ranked(int32_t *to, int most, const Row &row, int k, int least, int skipped, uint32_t *warps) {
@@ -118,30 +166,39 @@ DEVICE void write_ranked(int32_t *to, int most, const Row &row, int k, int least
 }
 
 /* side: queries of a tile, as the workspace has them: 64, or 1. */
-__global__ void __launch_bounds__(1024)
+template <int THREADS> __global__ void __launch_bounds__(THREADS)
     select_ranked_kernel(CudaSparse a, int32_t *keys, int most, int64_t first_tile, int side) {
     __shared__ Shared shared;
-    __shared__ uint32_t warps[WARP];
     int64_t seq = a.k.heads.seq, tiles = (seq + side - 1) / side, tile = first_tile + blockIdx.x / side,
             place = tile % tiles * side + blockIdx.x % side, token = tile / tiles * seq + place;
     if (place >= seq) return;
     Seen seen = seen_by(a, token);
     int32_t *to = keys + token * most;
     if (seen.n <= 0) {
-        for (int i = threadIdx.x; i < most; i += blockDim.x) to[i] = -1;
+        for (int i = threadIdx.x; i < most; i += THREADS) to[i] = -1;
         return;
     }
     Row row = {(uint16_t *)a.workspace + (int64_t)blockIdx.x * a.stride, seen.begin, seen.begin + seen.n};
-    int k = (int)fmin(fmin(ranked_keys_wanted(a.k, row, shared), (double)seen.n), (double)most), upto;
-    if (a.k.by == SELECT_RANDOM)
-        row.each([&](uint32_t, int key) { row.rank[key] = (uint16_t)drawn_rank(a.k, seen.n, key - seen.begin); });
+    Sums sums = {};
+    for (int i = threadIdx.x; i < BINS / 4; i += THREADS) shared.bins[i] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < BIN) shared.of_bin[threadIdx.x] = 0;
     __syncthreads();
-    int least = kth_rank(row, k, a.k.by == SELECT_RANDOM ? 65535 : a.k.index_heads * 4096, &upto, shared);
-    write_ranked(to, most, row, k, least, upto - k, warps);
+    if (a.k.by == SELECT_RANDOM)
+        count_ranks<true>(sums, a.k, row, shared.bin());
+    else
+        count_ranks<false>(sums, a.k, row, shared.bin());
+    int k = (int)fmin(fmin(ranked_keys_wanted(a.k, sums, seen.n, shared), (double)seen.n), (double)most);
+    int least = 0, upto = seen.n; /* all of them */
+    __syncthreads();
+    if (k < seen.n) least = kth_rank<THREADS>(row, k, &upto, shared);
+    write_ranked(to, most, row, k, least, upto - k, shared.warps);
 }
 
 extern "C" void cuda_launch_select_ranked(cudaStream_t s, const CudaSparse *a, int32_t *keys, int64_t most,
                                           int64_t first_tile, int64_t tiles, int side) {
-    int threads = a->span <= 8192 ? 256 : 1024;
-    select_ranked_kernel<<<(unsigned)(tiles * side), threads, 0, s>>>(*a, keys, (int)most, first_tile, side);
+    unsigned blocks = (unsigned)(tiles * side);
+    if (a->span <= 8192)
+        select_ranked_kernel<256><<<blocks, 256, 0, s>>>(*a, keys, (int)most, first_tile, side);
+    else
+        select_ranked_kernel<512><<<blocks, 512, 0, s>>>(*a, keys, (int)most, first_tile, side);
 }

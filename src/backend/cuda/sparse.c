@@ -1,8 +1,8 @@
 /* sparse.c - which tensors of a step the kernels of gated sparse attention take, from Args to launcher.
  *
  * The contracts stand in ir/op_sparse.c, the work in gate.cu, select.cu, selected.cu and index_loss.cu; on tiles of
- * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu, or of gathered keys in gathered.cu and
- * gathered_grad.cu. */
+ * pairs in mask.cu, index_tiles.cu, attend.cu and attend_grad.cu, or of gathered keys in gathered.cu,
+ * gathered_grad.cu and index_gathered.cu. */
 #include "ir/sparse.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sparse_kernels.h"
@@ -404,6 +404,14 @@ static bool loss_by_tiles(Backend *b, const CudaIndexLoss *l) {
            on_cores(b, l->s.index, l->s.qkv, MAX2(mask_shared(k->heads.seq), cuda_index_tiles_shared(k)));
 }
 
+/* Of long rows over the keys that are selected, where a block has room. Its gradient has no fixed order of sums. */
+static bool loss_by_gathering(Backend *b, const CudaIndexLoss *l, bool grad) {
+    const CudaBackend *c = cuda_backend(b);
+    const AttrSparse *k = &l->s.k;
+    return (sparse_device_loss_gathers(k, l->list != NULL) || (l->list && c->gathers_all)) &&
+           !(grad && c->deterministic) && cuda_index_gathered_shared(k, grad) <= c->shared_bytes;
+}
+
 void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     CudaIndexLoss l;
     if (!loss_of(&l, b, a)) return;
@@ -414,7 +422,10 @@ void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     l.stat = a->index_loss.out.stat.data;
     if (loss_by_tiles(b, &l)) {
         loss_tiles(&l, stream, scratch, false);
-        cuda_launch_index_loss_tiles(stream, &l);
+        if (loss_by_gathering(b, &l, false))
+            cuda_launch_index_loss_gathered(stream, &l);
+        else
+            cuda_launch_index_loss_tiles(stream, &l);
         cuda_launch_index_loss_sum(stream, &l);
         return;
     }
@@ -432,7 +443,10 @@ void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
     l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
     if (loss_by_tiles(b, &l)) {
         loss_tiles(&l, stream, scratch, true);
-        cuda_launch_index_loss_grad_tiles(stream, &l);
+        if (loss_by_gathering(b, &l, true))
+            cuda_launch_index_loss_grad_gathered(stream, &l);
+        else
+            cuda_launch_index_loss_grad_tiles(stream, &l);
         return;
     }
     scratch += sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads);

@@ -134,6 +134,10 @@ void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a);
 void cuda_launch_index_loss_tiles(cudaStream_t s, const CudaIndexLoss *a); /* fills parts */
 void cuda_launch_index_loss_sum(cudaStream_t s, const CudaIndexLoss *a);   /* and adds them up */
 void cuda_launch_index_loss_grad_tiles(cudaStream_t s, const CudaIndexLoss *a);
+/* The same of selections that are thin (index_gathered.cu); key_grads is (tokens, E) there, added to by atomics. */
+int cuda_index_gathered_shared(const AttrSparse *k, bool grad); /* bytes of shared memory that its blocks take */
+void cuda_launch_index_loss_gathered(cudaStream_t s, const CudaIndexLoss *a); /* fills parts */
+void cuda_launch_index_loss_grad_gathered(cudaStream_t s, const CudaIndexLoss *a);
 
 #ifdef __cplusplus
 }
