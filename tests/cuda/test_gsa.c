@@ -79,17 +79,17 @@ static Tid some_keys(CudaTest *t, const Shape *c, int64_t most) {
     return id;
 }
 
-/* Of every `thin` keys that a token sees one, and itself; tokens before `from` have none, nor has every fifth. */
+/* One of `thin` of the keys that a token sees, itself among them; every seventh token has none. */
 static Tid thin_keys(CudaTest *t, const Shape *c, int64_t from, uint32_t thin) {
-    int64_t n = c->rows * c->seq;
-    int32_t *keys = MEM_NEW(int32_t, n * c->k);
-    Tid id = cuda_test_matrix(t, FMT_I32, n, c->k);
+    int64_t n = c->rows * c->seq, most = c->k;
+    int32_t *keys = MEM_NEW(int32_t, n * most);
+    Tid id = cuda_test_matrix(t, FMT_I32, n, most);
     for (int64_t i = 0; i < n; i++) {
         int64_t put = 0, at = i % c->seq;
-        bool none = at < from || i % 5 == 3;
-        for (int64_t s = at / c->doc * c->doc; s <= at && put < c->k && !none; s++)
-            if (s == at || rng_u32(3, (uint64_t)(i * 8192 + s)) % thin == 0) keys[i * c->k + put++] = (int32_t)s;
-        while (put < c->k) keys[i * c->k + put++] = -1;
+        for (int64_t s = at / c->doc * c->doc; s <= at && put < most && at >= from && i % 7 != 3; s++)
+            if (s == at || (put < most - 1 && rng_u32(3, (uint64_t)(i * 16384 + s)) % thin == 0))
+                keys[i * most + put++] = (int32_t)s;
+        while (put < most) keys[i * most + put++] = -1;
     }
     cuda_test_set_i32(t, id, keys);
     mem_free(keys);
@@ -594,23 +594,6 @@ static void gather_losses(bool yes, const AttrSparse *k) {
     EXPECT(cuda_index_gathered_shared(k, true) <= c->shared_bytes); /* otherwise tiles would do it */
     c->gathers_all = yes;
 #endif
-}
-
-/* One of `thin` of the keys that a token sees, itself among them; every seventh token has none. */
-static Tid thin_keys(CudaTest *t, const Shape *c, int64_t from, uint32_t thin) {
-    int64_t n = c->rows * c->seq, most = c->k;
-    int32_t *keys = MEM_NEW(int32_t, n * most);
-    Tid id = cuda_test_matrix(t, FMT_I32, n, most);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t put = 0, at = i % c->seq;
-        for (int64_t s = at / c->doc * c->doc; s <= at && put < most && at >= from && i % 7 != 3; s++)
-            if (s == at || (put < most - 1 && rng_u32(3, (uint64_t)(i * 16384 + s)) % thin == 0))
-                keys[i * most + put++] = (int32_t)s;
-        while (put < most) keys[i * most + put++] = -1;
-    }
-    cuda_test_set_i32(t, id, keys);
-    mem_free(keys);
-    return id;
 }
 
 /* The loss over gathered keys: tokens of a row from `from` on count, but for some of weight 0. What attention summed to
