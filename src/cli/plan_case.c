@@ -192,17 +192,22 @@ static void add_saving(Str *text, json_t *list, const Saving *s) {
                                     "update_seconds_paid", s->seconds, "changes_mathematics", s->maths));
 }
 
+int64_t plan_case_sample_tokens(const PlanCase *c, const JobSpec *s) {
+    return c->has_grpo ? c->grpo.spec.prompt_tokens + c->grpo.spec.answer_tokens : s->seq;
+}
+
 static json_t *add_unchanged(Str *text, const PlanCase *c) {
     const JobSpec *s = &c->base.job.spec;
+    int64_t seq = plan_case_sample_tokens(c, s);
     int64_t trained = model_count(&c->base.ring.p, true), all = config_parameters(&s->m.config);
     str_addf(text, "unchanged: %s parameters, %s trained", units_count(all).s, units_count(trained).s);
     if (s->lora && s->m.adapter.rank == c->asked.m.adapter.rank) str_addf(text, ", rank %d", s->m.adapter.rank);
     str_addf(text, ", global batch %lld", (long long)c->base.global_batch);
-    if (s->seq == c->asked.seq) str_addf(text, ", length %lld", (long long)s->seq);
+    if (seq == plan_case_sample_tokens(c, &c->asked)) str_addf(text, ", length %lld", (long long)seq);
     str_add(text, "\n");
     return json_pack("{s:I, s:I, s:i, s:I, s:I}", "parameters", (json_int_t)all, "trainable_parameters",
                      (json_int_t)trained, "rank", s->m.adapter.rank, "global_batch", (json_int_t)c->base.global_batch,
-                     "seq", (json_int_t)s->seq);
+                     "seq", (json_int_t)seq);
 }
 
 void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {

@@ -23,6 +23,7 @@ bool plan_case_open(PlanCase *c, const Options *o, Err *e);
 void plan_case_close(PlanCase *c);
 
 void plan_add_saving(Str *text, json_t *root, const PlanCase *c); /* what the job will write to --out */
+int64_t plan_case_sample_tokens(const PlanCase *c, const JobSpec *s); /* of the longest sample, as s has it */
 int64_t plan_case_room(const PlanCase *c); /* the budget, or all that is free on the device */
 
 /* What is expected of a plan whose update takes so long. */

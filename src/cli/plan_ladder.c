@@ -132,8 +132,9 @@ void plan_add_batches(Str *text, json_t *root, const PlanCase *c) {
     job_set_micro(&one, 1, m.kind);
     str_addf(
         text,
-        "\nthe batch table: rows of %lld tokens at once, on a GPU; smallest card that holds it (of how many)\n",
-        (long long)one.seq);
+        "\nthe batch table: %s of %lld tokens at once%s, on a GPU; smallest card that holds it (of how many)\n",
+        c->has_grpo ? "samples" : "rows", (long long)plan_case_sample_tokens(c, &one),
+        c->has_grpo && c->grpo.spec.share_prompts ? " that share their prompts" : "");
     str_addf(text, "  %5s %11s %11s  %-27s", "rows", "activations", "total",
              both ? "nothing recomputed" : "as asked");
     str_addf(text, both ? " %11s %11s  %s\n" : "\n", "activations", "total", "blocks recomputed");
