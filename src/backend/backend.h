@@ -128,8 +128,7 @@ struct Backend {
      * copy alone, whatever was queued since, and surfaces the sticky error. slot < BACKEND_NOTES. */
     void (*note)(Backend *b, int slot, const void *device, int64_t bytes);
     bool (*read_note)(Backend *b, int slot, void *host, int64_t bytes, Err *e);
-    /* For a profiler: a named stretch of the host's calls begins; name NULL: the innermost ends. NULL: not asked for.
-     * */
+    /* For a profiler: a named stretch of calls begins; name NULL: the innermost ends. NULL: not asked for. */
     void (*range)(Backend *b, const char *name);
     Kernel *const *kernels;                                              /* OP_COUNT rows; NULL: it cannot */
     /* OP_COUNT rows, or NULL; a NULL row: one by one */

@@ -12,14 +12,12 @@ struct Ticket { /* with a copy of everything its request points to, in one block
     Ticket *next; /* in the queue */
 };
 
-/* engine_request.c: tickets. */
-
 /* engine_slot.c: an answer in its slot. */
 void slot_enter(Engine *n, int slot, Ticket *t); /* the ticket's next sample takes that free slot */
 void slot_take_token(Engine *n, int slot, Drawn drawn);
 void slot_end(Engine *n, int slot, GenEnd end);
 
-/* engine.c: a token of the slot that is drawn but not noted yet is not waited for: another answer may take the slot. */
+/* engine.c: drops the slot's token that is drawn but not read yet, so that another answer can take the slot. */
 void pending_forget(Engine *n, int slot);
 
 /* engine_event.c: events. */

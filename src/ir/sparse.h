@@ -27,8 +27,7 @@ static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv
 static inline int64_t sparse_bytes(int64_t numbers) { return (numbers * 4 + 255) / 256 * 256; }
 static inline int64_t sparse_span(const AttrHeads *h) { return h->slots ? h->slots : h->seq; } /* keys of one row */
 
-/* One token's attention over all keys: a row of it, the scores of a group of heads, their queries, a block of keys.
- * */
+/* One token's attention over all keys: a row of it, the scores of a group of heads, their queries, a block of keys. */
 static inline int64_t sparse_dense_numbers(const AttrHeads *h) {
     return sparse_group(h) * (sparse_span(h) + h->head_dim) + SPARSE_BLOCK * (int64_t)h->head_dim;
 }

@@ -1,5 +1,4 @@
-/* gsa_config.c - the fields of gated sparse attention in a config.json: their names, defaults, and what is refused.
- * */
+/* gsa_config.c - the fields of gated sparse attention in a config.json: their names, defaults, and what is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* snapshot.h - one look at everything the monitor shows: the host, every GPU with its processes, snug's own jobs.
  *
  *     Monitor m;
- *     monitor_open(&m, nvml_library, jobs_folder);   // without a GPU it works too, and no_gpu says why there is
- * none monitor_take(&m, &snapshot, MONITOR_ALL); monitor_close(&m);
+ *     monitor_open(&m, nvml_library, jobs_folder);   // works without a GPU; no_gpu says why there is none
+ *     monitor_take(&m, &snapshot, MONITOR_ALL);
+ *     monitor_close(&m);
  *
  * Unknown figures are -1 (NaN in a job's). Texts are as the system and the jobs gave them: whoever shows them
  * escapes them. */

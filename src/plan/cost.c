@@ -127,8 +127,7 @@ static double move_rate(const Machine *m, Queue q) {
     return m->disk_bytes_per_s > 0 ? m->disk_bytes_per_s : DISK_BYTES_PER_S;
 }
 
-/* ---- what a GPU's kernels do beside that, as --profile of `snug train` and `snug generate` shows it on an H200
- * ---- */
+/* ---- launches and decoding on a GPU, as --profile shows them on an H200 ---- */
 
 static bool joins_the_step_before(const Program *p, const Phase *phase, int i) {
     const Step *s = &p->s[i];

@@ -4,9 +4,9 @@
  *   L2  sweep before recompute: a fused head has no forward half that could be dropped;
  *   L3  chunks after recompute: only what is recomputed is worth cutting;
  *   L4  gate and fuse after recompute: a norm that backward repeats from the kept sum stays a norm (fuse.c, F1),
- * and a gate that has a clone stays a step of its own (gate.c, G2); L5  early updates after everything that adds
- * backward steps, offload after everything that adds readers; L6  materialise last: it turns homes into copies,
- * and whatever it adds is placed as it stands. */
+ *       and a gate that has a clone stays a step of its own (gate.c, G2);
+ *   L5  early updates after everything that adds backward steps, offload after everything that adds readers;
+ *   L6  materialise last: it turns homes into copies, and whatever it adds is placed as it stands. */
 #include "plan/plan.h"
 
 Placement plan_lower(Program *p, const PlanChoices *c, const Machine *m) {

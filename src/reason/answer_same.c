@@ -211,8 +211,7 @@ static bool written_out(Str *out, const char *p, int64_t bytes) {
     return digit;
 }
 
-/* Rounding of a few operations, more where terms cancel; but a thousandth is never rounding, unless numbers are huge.
- * */
+/* Rounding of a few operations, more where terms cancel; a thousandth is never rounding, but of huge numbers. */
 static bool near(double x, double y) {
     double most = fmax(fabs(x), fabs(y));
     return x == y || fabs(x - y) <= fmax(4e-15 * most, fmin(1e-12 * most, 1e-6));
@@ -267,8 +266,7 @@ static bool sample(double *x, double *y, int *n, const char *a, const char *b) {
     return *n >= 2;
 }
 
-/* Equal at points of both signs. Equations may differ by a factor, which is how much more one changes than the other.
- * */
+/* Equal at points of both signs. Equations may differ by a factor: how much more one changes than the other. */
 static bool same_formula(const char *a, const char *b) {
     double x[POINTS], y[POINTS], factor = 1;
     int n;

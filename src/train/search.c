@@ -22,9 +22,10 @@ enum { KEEP_ALL, DROP_NORMS, DROP_BLOCKS };
 static int64_t all_blocks(const SearchSpace *s) { return DROP_NORMS + s->asked.m.config.layers; }
 static int64_t all_with_inputs(const SearchSpace *s) { return all_blocks(s) + 1; }
 
+/* Pinned memory saves nothing there. */
 static bool has_one_memory(const SearchSpace *s) {
     return s->kind == MACHINE_CPU;
-} /* there pinned memory saves nothing */
+}
 
 static void set_micro_axis(SearchSpace *s) {
     const JobSpec *a = &s->asked;

@@ -1,7 +1,7 @@
 /* technique.h - everything that can be switched on to make a job smaller, as one table.
  *
  * A row says what it is called, which flags mean it, how it is taken back, how it is taken a step further, and
- * whether it changes the mathematics. What each one saves (changes.c), what is offered when a job does not fit, what
+ * whether it changes the mathematics. What each one saves (savings.c), what is offered when a job does not fit, what
  * --allow may give up, and planning again on a shortage read the table; the search (search.c) knows the order in
  * which settings are tried. */
 #ifndef TRAIN_TECHNIQUE_H

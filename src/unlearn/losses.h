@@ -5,22 +5,29 @@
  * weights and divisor 1 has exactly the gradient of the loss. So no loss needs an op of its own, and the reference
  * enters as numbers that were computed once.
  *
- * F forget rows, R retain rows, nll the negative log-probability of a row's answer (its tokens added up), ref that of
- * the reference: graddiff  gamma * -mean token nll(F) + alpha * mean token nll(R)              gradascent: the first
- * term alone npo       gamma * mean over rows -2/beta log sigmoid(beta (nll - ref))        + alpha * retain simnpo
- * gamma * mean over rows -2/beta log sigmoid(beta (nll / tokens - delta)) + alpha * retain dpo       gamma * mean
- * over pairs -2/beta log sigmoid(beta ((ref - nll) of the refusal - (ref - nll) of the forgotten)) + alpha * retain
- *   wga       gamma * -mean token p^beta nll, p^beta a constant                   + alpha * retain
- *   satimp    the same with p^beta1 (1 - p)^beta2
- *   ceu       gamma * mean token cross-entropy to the model's own distribution without the true token, a constant;
- * the first token of an answer does not count. Its gradient is p / (1 - p) * grad logp. No retain term retain: mean
- * token nll(R).
+ * F forget rows, R retain rows, nll the negative log-probability of a row's answer (its tokens added up), ref that
+ * of the reference.
  *
- * The last three read more, the logits z or the hidden state a behind a layer (dense.h), and so does a retain term by
- * divergence: undial    gamma * mean token cross-entropy to softmax(z of the reference - beta at the true token)   +
- * alpha * retain pdu       gamma * mean token (max z - mean z)^2 + alpha * retain; alpha <- max(0, alpha + beta
- * (retain - delta)) after every update rmu       gamma * mean over rows of the mean square of a - beta * (a random
- * unit vector) + alpha * the same of a - a of the reference */
+ *   graddiff    gamma * -mean token nll(F) + alpha * retain
+ *   gradascent  the first term alone
+ *   npo         gamma * mean over rows -2/beta log sigmoid(beta (nll - ref)) + alpha * retain
+ *   simnpo      gamma * mean over rows -2/beta log sigmoid(beta (nll / tokens - delta)) + alpha * retain
+ *   dpo         gamma * mean over pairs -2/beta log sigmoid(beta ((ref - nll) of the refusal
+ *               - (ref - nll) of the forgotten)) + alpha * retain
+ *   wga         gamma * -mean token p^beta nll, p^beta a constant, + alpha * retain
+ *   satimp      the same with p^beta1 (1 - p)^beta2
+ *   ceu         gamma * mean token cross-entropy to the model's own distribution without the true token, a
+ *               constant; an answer's first token does not count. Gradient: p / (1 - p) * grad logp. No retain term
+ *   retain      mean token nll(R)
+ *
+ * These read more: the logits z, or the hidden state a behind a layer (dense.h). So does a retain term by divergence.
+ *
+ *   undial      gamma * mean token cross-entropy to softmax(z of the reference - beta at the true token)
+ *               + alpha * retain
+ *   pdu         gamma * mean token (max z - mean z)^2 + alpha * retain;
+ *               alpha <- max(0, alpha + beta (retain - delta)) after every update
+ *   rmu         gamma * mean over rows of the mean square of a - beta * (a random unit vector)
+ *               + alpha * the same of a - a of the reference */
 #ifndef UNLEARN_LOSSES_H
 #define UNLEARN_LOSSES_H
 

@@ -8,9 +8,8 @@
  *
  * A removed update (PROPAGATE_STEPS) adds -u[s] and is not propagated through: without it the weights would not have
  * moved. Removed samples (PROPAGATE_SAMPLES) have weight 0 from here on, the divisor stays: H_s is that of the
- * remaining rows, and
- * + lr * g_removed(theta[s]) is added: what the update took away for them is given back. Behind the last touched
- * update v is propagated K more steps (the window), and stands still from there on.
+ * remaining rows, and lr * g_removed(theta[s]) is added, which gives back what the update took away for them.
+ * Behind the last touched update v is propagated K more steps (the window), and stands still from there on.
  *
  * With momentum the deviation of the momentum is carried beside v. Of AdamW only u is used: the recursion is the same
  * and an approximation. On a quadratic loss all of this is exact but for damping, guard and window

@@ -64,6 +64,7 @@ void host_converge(uint32_t mask, bool some, void *mine, HostCombine *combine, H
 /* Shared memory: of the launch, and a variable, known by the address of its site. 32-bit addresses as kernels' PTX has
  * them, from byte 0 of what the block has. */
 void *host_shared_memory(void);
+int host_shared_most(void); /* bytes a block may have in all: 163 KiB, or CUDA_HOST_SHARED=KIB */
 void *host_shared_variable(const void *site, size_t bytes, size_t align);
 uint32_t host_shared_address(const void *p);
 void *host_shared_at(uint32_t address, int bytes, HostPlace at);

@@ -17,7 +17,7 @@
 #include "tests/cuda_on_host/device.h"
 #include "tests/cuda_on_host/planted.h"
 
-enum { MAJOR = 8, MINOR = 0, PROCESSORS = 6, SHARED_USUAL = 48 << 10, SHARED_MOST = 163 << 10, MOST_BLOCK = 1024 };
+enum { MAJOR = 8, MINOR = 0, PROCESSORS = 6, SHARED_USUAL = 48 << 10, MOST_BLOCK = 1024 };
 static const size_t TOTAL = (size_t)4 << 30, PAGE = 2 << 20;
 
 /* ---- errors ---- */
@@ -56,12 +56,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "the processor");
     p->multiProcessorCount = PROCESSORS, p->major = MAJOR, p->minor = MINOR;
-    p->sharedMemPerBlockOptin = SHARED_MOST;
+    p->sharedMemPerBlockOptin = host_shared_most();
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr a, int device) {
     if (a == cudaDevAttrMultiProcessorCount) *value = PROCESSORS;
-    else *value = a == cudaDevAttrComputeCapabilityMajor ? (int)MAJOR : (int)SHARED_MOST;
+    else *value = a == cudaDevAttrComputeCapabilityMajor ? (int)MAJOR : host_shared_most();
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device) {
@@ -217,7 +217,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cud
 static std::map<const void *, int> allowed; /* dynamic shared memory of a kernel, where it has asked for more */
 
 cudaError_t host_allow_shared(const void *kernel, int bytes) {
-    if (bytes > SHARED_MOST) return keep(cudaErrorInvalidValue);
+    if (bytes > host_shared_most()) return keep(cudaErrorInvalidValue);
     allowed[kernel] = bytes;
     return cudaSuccess;
 }

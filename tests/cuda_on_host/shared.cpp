@@ -29,6 +29,13 @@ static size_t dynamic_bytes;
 static Variable variables[MOST_VARIABLES];
 static int n_variables;
 
+int host_shared_most(void) {
+    static int most;
+    const char *asked = getenv("CUDA_HOST_SHARED");
+    if (!most) most = (asked ? atoi(asked) : 163) << 10;
+    return most;
+}
+
 static void open_room() {
     char *all = (char *)mmap(nullptr, EDGE + ROOM + EDGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || mprotect(all + EDGE, ROOM, PROT_READ | PROT_WRITE)) abort();
@@ -65,7 +72,11 @@ void *host_shared_memory(void) { return dynamic_at; }
 void *host_shared_variable(const void *site, size_t bytes, size_t align) {
     for (int i = 0; i < n_variables; i++)
         if (variables[i].site == site) return variables[i].at;
-    size_t at = (used + align - 1) / align * align;
+    size_t at = (used + align - 1) / align * align, declared = bytes;
+    for (int i = 0; i < n_variables; i++) declared += variables[i].bytes;
+    if (declared + dynamic_bytes > (size_t)host_shared_most())
+        host_fail("%zu bytes of shared memory beside the launch's %zu: a block has %d KiB here", declared,
+                  dynamic_bytes, host_shared_most() >> 10);
     if (n_variables == MOST_VARIABLES || room + at + bytes + GAP > dynamic_at)
         host_fail("more shared memory than the %d KiB there are here", ROOM >> 10);
     ASAN_UNPOISON_MEMORY_REGION(room + used, at + bytes + GAP - used);

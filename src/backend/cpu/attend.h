@@ -8,8 +8,7 @@
 
 enum { ATTEND_TILE = 64, ATTEND_HEADS = 4 }; /* ir/op_block.c sizes the scratch by the same two numbers */
 
-/* Rows of numbers in a stored tensor: row i begins at element first + i*stride. In int8 they are rows of that format.
- * */
+/* Rows of numbers in a stored tensor: row i begins at element first + i*stride. In int8 they are rows so stored. */
 typedef struct AttendPlace {
     void *data;
     Format f;

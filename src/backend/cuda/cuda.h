@@ -73,7 +73,7 @@ typedef struct CudaBackend {
     bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
-    int64_t shared_bytes;             /* of shared memory, what one block may ask for */
+    int64_t shared_bytes;             /* of shared memory, what a launch may ask for beside a kernel's own words */
     bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
     bool gathers_all;                 /* sparse rows of any length are gathered as long ones are: for tests */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */

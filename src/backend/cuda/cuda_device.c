@@ -7,6 +7,8 @@
 #include "backend/cuda/cuda_int.h"
 #include "base/process.h"
 
+enum { SHARED_OF_KERNELS = 64 }; /* bytes of shared memory that kernels declare beside what a launch asks for */
+
 /* ---- errors ---- */
 
 void cuda_fail(Backend *b, const char *fmt, ...) {
@@ -114,7 +116,7 @@ static bool open_context(CudaBackend *c, Err *e) {
     snprintf(c->name, sizeof c->name, "%.90s", prop.name);
     c->processors = prop.multiProcessorCount;
     c->major = prop.major, c->minor = prop.minor;
-    c->shared_bytes = (int64_t)prop.sharedMemPerBlockOptin;
+    c->shared_bytes = (int64_t)prop.sharedMemPerBlockOptin - SHARED_OF_KERNELS;
     status = cuda_kernels_run_here();
     if (status == cudaSuccess) return true;
     return fail(e, ERR_FAIL,

@@ -37,9 +37,10 @@ struct Score {
     float top, sum, weighed;
 };
 
+/* The sums of an empty score are 0. */
 DEVICE float shift(float from, float to) {
     return from == -INFINITY ? 0.0f : from - to;
-} /* an empty score's sums are 0 */
+}
 
 template <typename T> DEVICE Score merge(Score a, Score b) {
     Score m = {fmaxf(a.top, b.top), 0, 0};

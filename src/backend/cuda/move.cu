@@ -26,9 +26,10 @@ DEVICE float drawn(AttrFill f, int64_t i) {
 template <typename T> DEVICE void put_number(T *p, float x) {
     *p = from_float<T>(x);
 }
+/* Statistics and counters are set, not drawn. */
 DEVICE void put_number(double *p, float x) {
     *p = x;
-} /* counters and statistics are set, not drawn */
+}
 DEVICE void put_number(int64_t *p, float x) {
     *p = (int64_t)x;
 }

@@ -38,8 +38,7 @@ DEVICE double keys_wanted(const AttrSparse &k, const float *x, int n, double *pa
     return wanted;
 }
 
-/* Where a thread's flag stands among those of the block, in order; *total: how many there are. count: a word a warp.
- * */
+/* Where a thread's flag stands among those of the block, in order; *total: how many there are. count: a word a warp. */
 DEVICE int place_of(bool flag, int *total, int *count) {
     unsigned votes = __ballot_sync(~0u, flag);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, before = 0, all = 0;

@@ -157,8 +157,7 @@ DEVICE uint32_t drawn_rank(const AttrSparse &k, int n, int i) {
 
 /* ---- dense attention of one token ---- */
 
-/* row[0..n) = the sum over heads of its attention to the keys it sees; s: as many numbers of scratch. q: shared (D).
- * */
+/* row[0..n) = the sum over heads of its attention to the keys it sees; s: as many numbers of scratch. q: shared (D). */
 template <typename T, typename K>
 DEVICE void dense_row(float *row, float *s, float *q, const CudaSparse &a, int64_t token, Seen seen, double *part,
                       float *part_max) {

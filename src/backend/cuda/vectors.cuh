@@ -170,8 +170,7 @@ DEVICE float max_of_block(float x, float *part) {
 
 /* ---- on the host ---- */
 
-/* Calls fn with a number of the format's type; other formats launch nothing (kernels.c has refused them before).
- * */
+/* Calls fn with a number of the format's type; other formats launch nothing (kernels.c has refused them before). */
 template <typename Fn> static inline void with_real(Format f, Fn fn) {
     if (f == FMT_F32)
         fn(float());
