@@ -41,14 +41,16 @@ static void copy_part(void *context, int64_t from, int64_t end) {
 
 static void copy(Bench *b) { vec_for(b->team, b->n / 2, copy_part, b); }
 static void norm(Bench *b) { vec_norm(b->team, b->v, b->n); }
-static void meet(Bench *b) { carry_meet(&b->carry); }
+static void meet(Bench *b) {
+    carry_apply_and_dot(&b->carry);
+}
 static void settle(Bench *b) {
     b->carry.waiting = 1;
-    carry_settle(&b->carry, 0);
+    carry_apply_deferred(&b->carry, 0);
 }
 static void step_and_meet(Bench *b) {
     b->carry.waiting = 1;
-    carry_meet(&b->carry);
+    carry_apply_and_dot(&b->carry);
 }
 
 static const struct {

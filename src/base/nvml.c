@@ -93,7 +93,7 @@ static void find_calls(Nvml *n) {
 
 static bool start(Nvml *n, const char *file, Err *e) {
     if (!n->init || !n->shutdown || !n->count || !n->at)
-        return fail(e, ERR_FAIL, "%s: has not the calls of NVML. Is it the driver's library?", file);
+        return fail(e, ERR_FAIL, "%s: lacks the calls of NVML. Is it the driver's library?", file);
     int status = n->init();
     if (status != OK)
         return fail(e, ERR_FAIL, "%s: %s", file, n->error ? n->error(status) : "the driver does not answer");

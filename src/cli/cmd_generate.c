@@ -25,9 +25,9 @@ typedef struct Session {
     int64_t samples;     /* of a prompt: its lines are [i * samples, (i + 1) * samples) */
     int64_t next, next_sample; /* to be submitted */
     bool plain;          /* one answer, as text, as it comes */
-    int64_t *whole;      /* owns; tickets whose answers are whole before the model ends them */
+    int64_t *whole;      /* owns; tickets whose answers are complete before the model ends them */
     int64_t n_whole, whole_room;
-    bool ending;         /* these are being ended */
+    bool ending;         /* these are being cancelled */
     int64_t found;       /* answers of the run that is resumed */
     int64_t prompt_tokens, answer_tokens, interrupted;
     Progress progress;
@@ -197,7 +197,7 @@ static bool take_events(Session *s, Err *e) {
     return true;
 }
 
-/* Answers that are whole leave their slots to others at once. */
+/* Cancels complete answers, which frees their slots. */
 static bool end_whole(Session *s, Err *e) {
     s->ending = true;
     for (int64_t i = 0; i < s->n_whole; i++) engine_cancel(&s->setup.engine, s->whole[i]);

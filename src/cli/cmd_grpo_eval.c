@@ -136,7 +136,7 @@ static void make_room(Comparison *c) {
 typedef struct Speaker {
     SubCommand part;
     GenSetup setup;
-    GrpoVoice voice;
+    GrpoGenerator voice;
     AnswersShown shown;
 } Speaker;
 
@@ -157,12 +157,13 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
     spec->slots = given ? opt_int(c->o, OPT_SLOTS) : gen_setup_slots(&s->setup, most);
     spec->context = context;
     if (!gen_setup_start(&s->setup, &(GenHost){.requests = host_bytes(c)}, !given, context, e)) return false;
-    s->voice = (GrpoVoice){.tokenizer = s->setup.words.tokenizer,
-                           .chat = s->setup.words.chat,
-                           .stop_id = s->setup.stop.id,
-                           .n_stop_ids = s->setup.stop.n,
-                           .sampling = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1),
-                           .shown = &s->shown};
+    s->voice =
+        (GrpoGenerator){.tokenizer = s->setup.words.tokenizer,
+                        .chat = s->setup.words.chat,
+                        .stop_id = s->setup.stop.id,
+                        .n_stop_ids = s->setup.stop.n,
+                        .sampling = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1),
+                        .shown = &s->shown};
     return true;
 }
 

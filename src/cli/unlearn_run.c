@@ -33,8 +33,7 @@ static bool read_options(UnlearnRun *r, Err *e) {
     return run_names_check_data(&r->given, r->folder, e);
 }
 
-/* The split of a global batch decides the order of sums: it is the logged one, whatever the planner would choose now.
- */
+/* The split of a global batch decides the order of sums: it is the logged one, whatever a planner would choose now. */
 static bool read_history(UnlearnRun *r, Err *e) {
     char folder[1024];
     if (!opt_given(&r->given, OPT_STEP_LOG))
@@ -132,8 +131,10 @@ static bool settle_tuning(UnlearnRun *r, Err *e) {
     options_settle(g, OPT_LORA_DROPOUT, "0", "unlearn");
     snprintf(r->tuned, sizeof r->tuned, "%s/%s", r->folder, was_lora ? "adapter" : "model");
     if (!file_is_dir(r->tuned))
-        return fail(e, ERR_FAIL, "--run %s: holds no %s: the run has not ended", r->folder,
-                    was_lora ? "adapter" : "model");
+        return fail(e, ERR_FAIL,
+                    "--run %s: holds no %s, so the run has not ended. Finish it: snug train --config "
+                    "%s/config.yaml --resume",
+                    r->folder, was_lora ? "adapter" : "model", r->folder);
     if (was_lora) options_settle(g, OPT_ADAPTER, r->tuned, "--run");
     return was_lora ? setup_model(&r->base.model, g, e) : setup_model_named(&r->base.model, "--run", r->tuned, e);
 }

@@ -135,8 +135,11 @@ static bool take_shard(Corpus *c, CorpusFile *f, Err *e) {
     if (!found) return fail(e, ERR_FAIL, "%s: is not a token shard", f->path);
     if (!check_tokenizer(c, s.tokenizer, f->path, e)) return false;
     if (s.vocab > c->o.vocab)
-        return fail(e, ERR_FAIL, "%s: was prepared for a vocabulary of %lld ids, the model has %lld", f->path,
-                    (long long)s.vocab, (long long)c->o.vocab);
+        return fail(
+            e, ERR_FAIL,
+            "%s: was prepared for a vocabulary of %lld ids, the model has %lld. Prepare the text again with "
+            "--tokenizer of this model",
+            f->path, (long long)s.vocab, (long long)c->o.vocab);
     f->header_bytes = SHARD_HEADER_BYTES;
     f->bytes_per_token = s.bytes_per_token;
     f->tokens = s.tokens;

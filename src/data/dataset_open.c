@@ -356,7 +356,7 @@ static void finish(Dataset *d, PackMode pack) {
 static bool check_weights(const DataFile *file, int n, Err *e) {
     for (int i = 0; i < n; i++) {
         if (file[i].weight < 0 || file[i].weight > 1e9)
-            return fail(e, ERR_USAGE, "%s: a weight of %g", file[i].path, file[i].weight);
+            return fail(e, ERR_USAGE, "%s: its weight %g is not between 0 and 1e9", file[i].path, file[i].weight);
         if ((file[i].weight > 0) != (file[0].weight > 0))
             return fail(e, ERR_USAGE, "%s has a weight and %s has none: give every --data one, or none",
                         file[file[0].weight > 0 ? 0 : i].path, file[file[0].weight > 0 ? i : 0].path);

@@ -46,27 +46,27 @@ typedef struct Round {
     int n;
 } Round;
 
-typedef struct Speaker { /* of one thread */
+typedef struct EncodeState { /* of one thread */
     RowMaker maker;
     Sample sample;
     Row *row;
-} Speaker;
+} EncodeState;
 
-typedef struct Feedstock { /* what is known of an input while blocks of it are under way */
+typedef struct InputFormat { /* what is known of an input while blocks of it are under way */
     const char *field;     /* the column of its text */
     RowReader table;       /* names and separator of a table's columns */
     SourceForm form;
-} Feedstock;
+} InputFormat;
 
 typedef struct Prepare {
     const PrepareOptions *o;
     PrepareJob job;
     PrepareCounts *done;
     DataOptions data;
-    Speaker *speaker; /* owns: one a thread, one for a text that goes on, one for first rows */
+    EncodeState *encoder; /* owns: one a thread, one for a text that goes on, one for first rows */
     int threads, blocks;
     Round round[ROUNDS], *reads, *tokenises, *writes;
-    Feedstock *stock; /* owns: one an input */
+    InputFormat *format; /* owns: one an input */
     RowReader reader;
     bool open;     /* it is */
     bool in_text;  /* the reader stands inside a text */
@@ -81,25 +81,26 @@ typedef struct Prepare {
 
 static bool settle_input(Prepare *p, Err *e) {
     RowReader *r = &p->reader;
-    Feedstock *s = &p->stock[p->input];
+    InputFormat *s = &p->format[p->input];
     RowReader first;
     bool found;
     s->form = r->form;
     if (r->form == SOURCE_TEXT) return true;
     if (!dataset_reader_open(&first, r->path, e)) return false;
-    Speaker *speaker = &p->speaker[p->threads + 1];
-    dataset_maker_reset(&speaker->maker);
-    bool ok = dataset_reader_row(&first, speaker->row, &found, e);
+    EncodeState *encoder = &p->encoder[p->threads + 1];
+    dataset_maker_reset(&encoder->maker);
+    bool ok = dataset_reader_row(&first, encoder->row, &found, e);
     if (ok && found)
-        ok = dataset_settle_row(&speaker->maker, speaker->row, e) ||
+        ok = dataset_settle_row(&encoder->maker, encoder->row, e) ||
              fail_within(e, "%s:%lld", r->path, (long long)first.row_line);
-    if (found && speaker->maker.kind_text.len && speaker->maker.kind != DATA_TEXT) /* whatever else it would lack */
+    if (found && encoder->maker.kind_text.len &&
+        encoder->maker.kind != DATA_TEXT) /* whatever else it would lack */
         ok = fail(e, ERR_FAIL,
                   "%s: its rows are %s. Shards hold plain text: name its column with --text-field, or train on "
                   "the file itself",
-                  r->path, str_text(&speaker->maker.kind_text));
-    s->field = ok && found ? speaker->maker.main : NULL;
-    row_free(speaker->row);
+                  r->path, str_text(&encoder->maker.kind_text));
+    s->field = ok && found ? encoder->maker.main : NULL;
+    row_free(encoder->row);
     if (ok && r->form == SOURCE_TABLE) {
         s->table = (RowReader){.path = p->job.input[p->input].path,
                                .fd = -1,
@@ -208,7 +209,7 @@ static bool read_round(Prepare *p, Round *round, Err *e) {
         bool more = false;
         if (!p->open && !open_input(p, e)) return false;
         Block *b = next_block(p, round);
-        bool text = p->stock[p->input].form == SOURCE_TEXT;
+        bool text = p->format[p->input].form == SOURCE_TEXT;
         if (!(text ? read_text : read_rows)(p, b, &more, e)) return false;
         if (!more && !close_input(p, e)) return false;
         if (!b->n) round->n--;
@@ -239,7 +240,7 @@ static void take_sample(Block *b, Sample *s) {
     s->n = 0;
 }
 
-static bool speak_text(Speaker *s, Block *b, const char *path, Err *e) {
+static bool speak_text(EncodeState *s, Block *b, const char *path, Err *e) {
     if (!check_utf8(b, path, e)) return false;
     if (b->begins && !dataset_text_begin(&s->maker, &s->sample, e)) return false;
     const char *text = str_text(&b->text);
@@ -251,8 +252,8 @@ static bool speak_text(Speaker *s, Block *b, const char *path, Err *e) {
     return true;
 }
 
-static bool parse_row(Speaker *s, const Feedstock *stock, char *text, int64_t bytes, int64_t line, Err *e) {
-    if (stock->form == SOURCE_TABLE) return dataset_table_row(&stock->table, s->row, text, bytes, line, e);
+static bool parse_row(EncodeState *s, const InputFormat *format, char *text, int64_t bytes, int64_t line, Err *e) {
+    if (format->form == SOURCE_TABLE) return dataset_table_row(&format->table, s->row, text, bytes, line, e);
     if (row_scan(s->row, text, bytes)) return true;
     json_error_t at;
     json_t *tree = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
@@ -263,13 +264,13 @@ static bool parse_row(Speaker *s, const Feedstock *stock, char *text, int64_t by
     return false;
 }
 
-static bool speak_row(Speaker *s, const Feedstock *stock, Block *b, RawRow *raw, Err *e) {
+static bool speak_row(EncodeState *s, const InputFormat *format, Block *b, RawRow *raw, Err *e) {
     enum { PIECE = 1 << 16 };
     const char *text;
     int64_t bytes;
-    if (!parse_row(s, stock, b->text.data + raw->at, raw->bytes, raw->line, e)) return false;
+    if (!parse_row(s, format, b->text.data + raw->at, raw->bytes, raw->line, e)) return false;
     bool ok =
-        dataset_need_text(&text, &bytes, s->row, stock->field, e) && dataset_text_begin(&s->maker, &s->sample, e);
+        dataset_need_text(&text, &bytes, s->row, format->field, e) && dataset_text_begin(&s->maker, &s->sample, e);
     for (int64_t at = 0; ok && at < bytes; at += PIECE)
         ok = dataset_text_more(&s->maker, &s->sample, text + at, MIN2(bytes - at, PIECE), e);
     ok = ok && dataset_text_end(&s->maker, &s->sample, e);
@@ -281,14 +282,14 @@ static bool speak_row(Speaker *s, const Feedstock *stock, Block *b, RawRow *raw,
 
 static void speak(Prepare *p, Block *b, int worker) {
     const char *path = p->job.input[b->input].path;
-    bool whole = b->begins && b->ends; /* a text that goes on has a speaker of its own */
-    Speaker *s = &p->speaker[b->is_text && !whole ? p->threads : worker];
+    bool whole = b->begins && b->ends; /* a text that goes on has a encoder of its own */
+    EncodeState *s = &p->encoder[b->is_text && !whole ? p->threads : worker];
     if (b->is_text) {
         if (!speak_text(s, b, path, &b->err) && !str_starts(b->err.text, path)) fail_within(&b->err, "%s", path);
         return;
     }
     for (int64_t i = 0; i < b->n; i++) {
-        if (speak_row(s, &p->stock[b->input], b, &b->row[i], &b->err)) continue;
+        if (speak_row(s, &p->format[b->input], b, &b->row[i], &b->err)) continue;
         if (!str_starts(b->err.text, path)) fail_within(&b->err, "%s:%lld", path, (long long)b->row[i].line);
         return;
     }
@@ -423,10 +424,10 @@ static void init_rounds(Prepare *p) {
 }
 
 static bool init_speakers(Prepare *p, Err *e) {
-    p->speaker = MEM_NEW(Speaker, p->threads + 2);
+    p->encoder = MEM_NEW(EncodeState, p->threads + 2);
     for (int i = 0; i < p->threads + 2; i++) {
-        p->speaker[i].row = MEM_NEW(Row, 1);
-        if (!dataset_maker_init(&p->speaker[i].maker, &p->data, e)) return false;
+        p->encoder[i].row = MEM_NEW(Row, 1);
+        if (!dataset_maker_init(&p->encoder[i].maker, &p->data, e)) return false;
     }
     return true;
 }
@@ -443,15 +444,15 @@ static void free_all(Prepare *p) {
         }
         mem_free(p->round[r].block);
     }
-    for (int i = 0; p->speaker && i < p->threads + 2; i++) {
-        if (p->speaker[i].maker.vars) dataset_maker_free(&p->speaker[i].maker);
-        mem_free(p->speaker[i].sample.token);
-        mem_free(p->speaker[i].row);
+    for (int i = 0; p->encoder && i < p->threads + 2; i++) {
+        if (p->encoder[i].maker.vars) dataset_maker_free(&p->encoder[i].maker);
+        mem_free(p->encoder[i].sample.token);
+        mem_free(p->encoder[i].row);
     }
-    for (int64_t i = 0; p->stock && i < p->job.n_inputs; i++)
-        if (p->stock[i].form == SOURCE_TABLE) dataset_reader_close(&p->stock[i].table);
-    mem_free(p->stock);
-    mem_free(p->speaker);
+    for (int64_t i = 0; p->format && i < p->job.n_inputs; i++)
+        if (p->format[i].form == SOURCE_TABLE) dataset_reader_close(&p->format[i].table);
+    mem_free(p->format);
+    mem_free(p->encoder);
     prepare_job_free(&p->job);
 }
 
@@ -464,7 +465,7 @@ static bool finish(Prepare *p, Err *e) {
 
 static bool run_job(Prepare *p, PrepareSay *say, void *user, Err *e) {
     Threads *team = NULL;
-    p->stock = MEM_NEW(Feedstock, p->job.n_inputs);
+    p->format = MEM_NEW(InputFormat, p->job.n_inputs);
     p->input = p->job.place.input;
     for (int64_t i = 0; i < p->input; i++) p->bytes_before += p->job.input[i].facts.bytes;
     p->done->resumed = p->job.n_shards > 0;

@@ -1,9 +1,10 @@
-/* engine.h - answers by steps: requests are submitted at any time, a step reads a piece of a prompt or adds a token to
- * every answer, and what came of it is taken as events. Nothing here waits for a request: being idle is a state.
+/* engine.h - answers by steps (continuous batching): requests are submitted at any time, a step reads a piece of a
+ * prompt or adds a token to every answer, and what came of it is taken as events. Nothing here waits for a request:
+ * being idle is a state.
  *
  *     Engine n;
- *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm was
- *                                                            called
+ *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm
+ *                                                            // was called
  *     for (;;) {
  *         while (engine_room(&n) > 0 && there is another) engine_submit(&n, &request, &ticket, &e);
  *         if (engine_step(&n, &e) == ENGINE_BROKEN) ...              // the device failed: nothing can go on

@@ -13,11 +13,11 @@ bool answers_keep_going(void *unused) {
     return !stop_asked();
 }
 
-static void count_answer(const GrpoVoice *v) {
+static void count_answer(const GrpoGenerator *v) {
     if (v->shown) v->shown->done++;
 }
 
-static bool show(const GrpoVoice *v, const Engine *n, Err *e) {
+static bool show(const GrpoGenerator *v, const Engine *n, Err *e) {
     AnswersShown *s = v->shown;
     if (!s) return true;
     bool ok = work_on(&s->work, s->done, e);
@@ -28,7 +28,7 @@ static bool show(const GrpoVoice *v, const Engine *n, Err *e) {
 /* ---- the policy ---- */
 
 /* The last `most` tokens of it: what is nearest to the question stays. */
-static bool encode_item(const GrpoVoice *v, TokenIds *ids, bool *cut, const Item *item, int64_t most, Err *e) {
+static bool encode_item(const GrpoGenerator *v, TokenIds *ids, bool *cut, const Item *item, int64_t most, Err *e) {
     ids->n = 0;
     bool ok = item->messages ? template_encode_chat(v->chat, v->tokenizer, ids, item->messages, e)
                              : tokenizer_encode(v->tokenizer, ids, item->text, (int64_t)strlen(item->text),
@@ -44,7 +44,7 @@ static bool encode_item(const GrpoVoice *v, TokenIds *ids, bool *cut, const Item
 
 typedef struct PolicyAsking {
     Engine *n;
-    const GrpoVoice *voice;
+    const GrpoGenerator *voice;
     Rollout *to;
     const Ask *ask;
     TokenIds ids;
@@ -62,7 +62,7 @@ static void begin_completion(Completion *c, int64_t item, int sample, const Toke
 }
 
 /* All but the tokens and how many. */
-static Request request_of(const GrpoVoice *v, const Ask *ask, int64_t prompt) {
+static Request request_of(const GrpoGenerator *v, const Ask *ask, int64_t prompt) {
     Request q = {.sampling = v->sampling,
                  .key = rng_fold(ask->key, (uint64_t)prompt),
                  .stop_id = v->stop_id,
@@ -75,7 +75,7 @@ static Request request_of(const GrpoVoice *v, const Ask *ask, int64_t prompt) {
 
 static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     PolicyAsking *p = user;
-    const GrpoVoice *v = p->voice;
+    const GrpoGenerator *v = p->voice;
     const Ask *ask = p->ask;
     int64_t item = ask->item ? ask->item[prompt] : prompt;
     bool cut;
@@ -112,7 +112,7 @@ static void take_answer(void *user, const EngineEvent *ev) {
 /* Submits by `next` until it has no more, and steps until all is answered. */
 typedef struct Asking {
     Engine *n;
-    const GrpoVoice *voice;
+    const GrpoGenerator *voice;
     int64_t next, total;
     bool (*submit)(void *user, int64_t i, Err *e);
     void (*take)(void *user, const EngineEvent *ev);
@@ -133,7 +133,7 @@ static bool run_asking(Asking *a, Err *e) {
     return true;
 }
 
-bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err *e) {
+bool answers_ask(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, Err *e) {
     PolicyAsking p = {.n = n, .voice = v, .to = to, .ask = ask};
     Asking a = {.n = n, .voice = v, .total = ask->prompts, .submit = submit_prompt, .take = take_answer, .user = &p};
     bool ok = run_asking(&a, e);
@@ -147,7 +147,7 @@ bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err
     return ok;
 }
 
-DrawHow answers_how(const Engine *n, const GrpoVoice *v, const Ask *ask, int64_t i, int sample) {
+DrawHow answers_how(const Engine *n, const GrpoGenerator *v, const Ask *ask, int64_t i, int sample) {
     Request q = request_of(v, ask, i / ask->samples);
     return request_how(&q, sample, n->drawable);
 }
@@ -159,7 +159,7 @@ typedef struct RestAsking {
     const int64_t *which, *kept;
 } RestAsking;
 
-static bool is_stop(const GrpoVoice *v, int32_t id) {
+static bool is_stop(const GrpoGenerator *v, int32_t id) {
     for (int i = 0; i < v->n_stop_ids; i++)
         if (v->stop_id[i] == id) return true;
     return false;
@@ -192,7 +192,7 @@ static void take_rest(void *user, const EngineEvent *ev) {
     if (ended && !c->failed) c->n = n, c->truncated = false; /* the token that ends it stands there still */
 }
 
-bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
+bool answers_go_on(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, const int64_t *which,
                    const int64_t *kept, int64_t n_which, Err *e) {
     RestAsking r = {.p = {.n = n, .voice = v, .to = to, .ask = ask}, .which = which, .kept = kept};
     Asking a = {.n = n, .voice = v, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
@@ -203,14 +203,14 @@ bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, c
 
 typedef struct JudgeAsking {
     Engine *n;
-    const GrpoVoice *voice;
+    const GrpoGenerator *voice;
     Rollout *to;
     int64_t max_new;
     uint64_t seed;
     TokenIds ids;
 } JudgeAsking;
 
-static bool encode_for_judge(const GrpoVoice *v, TokenIds *ids, const Str *text, Err *e) {
+static bool encode_for_judge(const GrpoGenerator *v, TokenIds *ids, const Str *text, Err *e) {
     ids->n = 0;
     if (!v->chat) return tokenizer_encode(v->tokenizer, ids, str_text(text), text->len, TOKENIZE_ADD_SPECIAL, e);
     json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", clean_json(str_text(text)));
@@ -221,7 +221,7 @@ static bool encode_for_judge(const GrpoVoice *v, TokenIds *ids, const Str *text,
 
 static bool submit_judge(void *user, int64_t i, Err *e) {
     JudgeAsking *p = user;
-    const GrpoVoice *v = p->voice;
+    const GrpoGenerator *v = p->voice;
     Completion *c = &p->to->c[i];
     if (c->failed || !c->text.len) return count_answer(v), true;
     if (!encode_for_judge(v, &p->ids, &c->text, e)) return false;
@@ -254,7 +254,7 @@ static void take_judge(void *user, const EngineEvent *ev) {
     if (ev->kind != EVENT_TEXT) count_answer(p->voice);
 }
 
-bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e) {
+bool answers_judge(Engine *n, const GrpoGenerator *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e) {
     JudgeAsking p = {.n = n, .voice = v, .to = to, .max_new = max_new, .seed = seed};
     Asking a = {.n = n, .voice = v, .total = to->n, .submit = submit_judge, .take = take_judge, .user = &p};
     bool ok = run_asking(&a, e);

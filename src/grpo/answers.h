@@ -16,14 +16,14 @@ typedef struct AnswersShown { /* how far a model is with all that it is asked */
     Work work; /* begun and ended by whoever asks */
 } AnswersShown;
 
-typedef struct GrpoVoice { /* a model that answers; keeps what it points to */
+typedef struct GrpoGenerator { /* a model that answers; keeps what it points to */
     const Tokenizer *tokenizer;
     const Template *chat; /* NULL: prompts are plain texts */
     const int32_t *stop_id;
     int n_stop_ids;
     Sampling sampling;
     AnswersShown *shown; /* counts on, also in the engine's status; NULL: nobody waits for the answers alone */
-} GrpoVoice;
+} GrpoGenerator;
 
 typedef struct Ask {
     const Items *items;
@@ -35,18 +35,18 @@ typedef struct Ask {
 } Ask;
 
 /* prompts x samples completions into `to`. False without a code in e: the process was asked to leave. */
-bool answers_ask(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, Err *e);
+bool answers_ask(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, Err *e);
 
 /* How completion i of such an asking is drawn. */
-DrawHow answers_how(const Engine *n, const GrpoVoice *v, const Ask *ask, int64_t i, int sample);
+DrawHow answers_how(const Engine *n, const GrpoGenerator *v, const Ask *ask, int64_t i, int sample);
 
 /* Completions which[n] are kept up to their first `kept` tokens of answer and answered on from there. */
-bool answers_go_on(Engine *n, const GrpoVoice *v, Rollout *to, const Ask *ask, const int64_t *which,
+bool answers_go_on(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, const int64_t *which,
                    const int64_t *kept, int64_t n_which, Err *e);
 
 /* What an evaluator answers to each completion, in at most max_new tokens. What it cannot read costs that sample
  * alone. */
-bool answers_judge(Engine *n, const GrpoVoice *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e);
+bool answers_judge(Engine *n, const GrpoGenerator *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e);
 
 /* The same by a server. Stays where it is while it is open. */
 typedef struct RemoteJudge {

@@ -26,8 +26,8 @@ static void put_hows(GrpoRun *g, Run *r, const Ask *ask, int64_t first) {
     exec_put(&r->ring->x, grpo_ring(g->job)->verify_how, g->how, 0, b->rows * b->seq * (int64_t)sizeof *g->how);
 }
 
-/* How many tokens of the answer stand, the trainer's in place of the first that differs among them; 0: all, as
- * they are. drawn: at the answer's own places. */
+/* Puts the trainer's token in place of the first one that differs, and gives how many tokens are kept, that one
+ * included; 0: none differs. drawn[k]: what the trainer drew as token k of the answer; below 0: nothing. */
 static int64_t compare(Completion *c, const int32_t *drawn) {
     for (int64_t k = 0; k < completion_tokens(c); k++) {
         int32_t own = drawn[k];
@@ -89,9 +89,9 @@ static bool mend(GrpoRun *g, Run *r, const Ask *ask, int64_t n, bool settle, Err
     return true;
 }
 
-/* Among others a row may round differently, so the last pass is over all of them as they will be trained on. Few
- * passes over few rows settle most; what differs after that is judged by the rows of the update alone, or two
- * layouts that draw two tokens would take turns for ever. */
+/* A few passes over the answers that differ settle most of them. Then whole updates are verified, laid out as they will
+ * be trained on, because rounding depends on the rows beside an answer. From there on that layout alone judges: two
+ * layouts that draw different tokens could alternate for ever. */
 bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
     const Batches *b = &g->o.batches;
     int64_t updates = MAX2(b->updates / b->spec.iterations, 1), n = 1;
@@ -101,7 +101,9 @@ bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
             if (!verify(g, r, ask, grpo_gather(g, u), &n, e)) return false;
         if (n && round == MOST_ROUNDS)
             return fail(e, ERR_FAIL,
-                        "--exact-policy: %lld answers still differ from the trainer's after %d rounds",
+                        "--exact-policy: %lld answers still differ from the trainer's after %d rounds. Without "
+                        "--exact-policy the "
+                        "run goes on and reports the difference (logp_difference_max)",
                         (long long)n, round);
         if (!mend(g, r, ask, n, round == 0, e)) return false;
     }

@@ -16,15 +16,15 @@ static const double DYING_SECONDS = 1; /* for the exit code of a process that cl
 /* A process may start up so many times as slowly as the quickest so far, and so many seconds more. */
 static const double START_TIMES = 4, START_MORE = 2;
 
-typedef struct Ask {
+typedef struct ScoreRequest {
     int64_t id;
     char *name, *line; /* owns */
-} Ask;
+} ScoreRequest;
 
 typedef struct Worker {
     Child child;
     bool busy, fresh; /* fresh: it has not replied yet */
-    Ask ask;
+    ScoreRequest ask;
     int64_t sent; /* bytes of the line */
     char *reply;  /* [reply_bytes], owns */
     int64_t got;
@@ -38,7 +38,7 @@ struct Scorer {
     ScoreFn *fn;
     void *user;
     Worker *worker; /* [processes] */
-    Ask *queue;     /* [first, last) wait */
+    ScoreRequest *queue; /* [first, last) wait */
     int64_t first, last, capacity;
     int64_t warned;
     double quickest_start; /* seconds from a process's start to its first reply; 0: none has replied */
@@ -50,21 +50,21 @@ struct Scorer {
 
 /* ---- samples ---- */
 
-static void ask_free(Ask *a) {
+static void request_free(ScoreRequest *a) {
     mem_free(a->name);
     mem_free(a->line);
-    *a = (Ask){0};
+    *a = (ScoreRequest){0};
 }
 
 /* The sample is over: it is counted, named when something went wrong, and handed over. */
-static void end_ask(Scorer *s, Ask *ask, const Score *score) {
+static void end_request(Scorer *s, ScoreRequest *ask, const Score *score) {
     s->facts.ended[score->end]++;
     if (score->end > SCORE_NONE) snprintf(s->why, sizeof s->why, "%s", score->why);
     if (score->end > SCORE_NONE && s->warned++ < WARNINGS)
         log_warn("reward of %s: %s. It counts as missing%s", ask->name, score->why,
                  s->warned == WARNINGS ? "; further ones are counted, not named" : "");
     s->fn(s->user, score);
-    ask_free(ask);
+    request_free(ask);
 }
 
 static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const char *why) {
@@ -76,7 +76,7 @@ static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const ch
     s->had_all_the_time |= w->fresh && end == SCORE_LATE;
     w->busy = w->fresh = false;
     w->got = 0;
-    end_ask(s, &w->ask, &score);
+    end_request(s, &w->ask, &score);
 }
 
 /* ---- processes ---- */
@@ -212,7 +212,7 @@ void scorer_submit(Scorer *s, int64_t id, const char *name, const char *line) {
     CHECK(str_ends(line, "\n"));
     if (s->first == s->last) s->first = s->last = 0;
     s->queue = mem_grow(s->queue, &s->capacity, s->last + 1, sizeof *s->queue);
-    s->queue[s->last++] = (Ask){id, mem_strdup(name), mem_strdup(line)};
+    s->queue[s->last++] = (ScoreRequest){id, mem_strdup(name), mem_strdup(line)};
 }
 
 int64_t scorer_pending(const Scorer *s) {
@@ -246,10 +246,10 @@ static void drop_all(Scorer *s) {
     for (int i = 0; i < s->spec.processes; i++) {
         Worker *w = &s->worker[i];
         if (w->busy) child_stop(&w->child, 0, NULL);
-        ask_free(&w->ask);
+        request_free(&w->ask);
         w->busy = false;
     }
-    for (; s->first < s->last; s->first++) ask_free(&s->queue[s->first]);
+    for (; s->first < s->last; s->first++) request_free(&s->queue[s->first]);
 }
 
 /* Once: nothing that was tried so far got a reply that can be used. The run goes on, with rewards missing. */

@@ -18,14 +18,14 @@ typedef enum AskState {
     ASK_SPENT /* attempts used up; the next health check decides */
 } AskState;
 
-typedef struct Ask {
+typedef struct RemoteRequest {
     int64_t id;
     char *name, *body; /* owns */
     AskState state;
     int attempts;
     double not_before;
     char *why; /* of the latest failure; owns */
-} Ask;
+} RemoteRequest;
 
 struct Remote {
     RemoteSpec spec;
@@ -33,7 +33,7 @@ struct Remote {
     Str url, health_url;
     RemoteFn *fn;
     void *user;
-    Ask *ask; /* in the order they came */
+    RemoteRequest *ask; /* in the order they came */
     int64_t n, capacity;
     bool checking, paused;
     double next_check, paused_at;
@@ -54,7 +54,7 @@ static void remove_ask(Remote *r, int64_t i) {
 }
 
 static void lose(Remote *r, int64_t i, const char *why) {
-    Ask ask = r->ask[i];
+    RemoteRequest ask = r->ask[i];
     r->facts.lost++;
     if (r->warned++ < WARNINGS)
         log_warn("evaluator's answer to %s: %s. It counts as missing%s", ask.name, why,
@@ -129,7 +129,7 @@ static void take_health(Remote *r, const HttpReply *h) {
 
 /* ---- replies ---- */
 
-static void try_again(Remote *r, Ask *a, const HttpReply *h, const char *why) {
+static void try_again(Remote *r, RemoteRequest *a, const HttpReply *h, const char *why) {
     double wait = r->spec.backoff_seconds * pow(2, a->attempts - 1);
     a->state = a->attempts < r->spec.attempts ? ASK_WAITS : ASK_SPENT;
     a->not_before = sensors_seconds() + fmin(LONGEST_WAIT, fmax(wait, h->retry_after));
@@ -175,7 +175,7 @@ void remote_submit(Remote *r, int64_t id, const char *name, const char *prompt) 
     CHECK(id >= 0);
     remote_body(&body, &r->spec, prompt);
     r->ask = mem_grow(r->ask, &r->capacity, r->n + 1, sizeof *r->ask);
-    r->ask[r->n++] = (Ask){.id = id, .name = mem_strdup(name), .body = body.data};
+    r->ask[r->n++] = (RemoteRequest){.id = id, .name = mem_strdup(name), .body = body.data};
 }
 
 int64_t remote_pending(const Remote *r) {
@@ -188,7 +188,7 @@ bool remote_paused(const Remote *r) {
 
 static void send_waiting(Remote *r, double now) {
     for (int64_t i = 0; i < r->n && http_free(r->http) > 1; i++) { /* one place is the health check's */
-        Ask *a = &r->ask[i];
+        RemoteRequest *a = &r->ask[i];
         if (a->state != ASK_WAITS || a->not_before > now) continue;
         a->state = ASK_FLIES;
         a->attempts++;

@@ -20,11 +20,11 @@ static int halvings(const GrpoSpec *s) { /* savings that take answers at a time 
     return s->slots ? 0 : s->has_evaluator ? MOST : MOST - 1;
 }
 
-GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows) {
+GrpoSavings grpo_savings_at(const GrpoSpec *s, int saving, int64_t rows) {
     int64_t slots = s->slots ? s->slots : MIN2(rows, GRPO_SLOTS);
     int come = MIN2(saving, moves(s)), halved = saving - come;
     int alone = s->has_evaluator ? MIN2(halved, 2) : 0; /* the evaluator's alone */
-    GrpoVoices v = {.evaluator_by_phase = s->evaluator.by_phase};
+    GrpoSavings v = {.evaluator_by_phase = s->evaluator.by_phase};
     if (come && evaluator_may_come(s)) v.evaluator_by_phase = true, come--;
     v.policy_by_phase = come > 0;
     v.evaluator_slots = MAX2(slots >> halved, 1);
@@ -35,7 +35,7 @@ GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows) {
 static void describe_saving(const Task *task, const JobSpec *j, Str *out) {
     const GrpoSpec *s = &((const GrpoTask *)task)->spec;
     int64_t rows = job_micro_samples(j) * j->accum;
-    GrpoVoices v = grpo_voices(s, j->task_saving, rows), plain = grpo_voices(s, 0, rows);
+    GrpoSavings v = grpo_savings_at(s, j->task_saving, rows), plain = grpo_savings_at(s, 0, rows);
     const char *gap = "";
     if (v.evaluator_by_phase || v.policy_by_phase) {
         str_addf(out, "weights by phase: %s%s%s", v.evaluator_by_phase ? GRPO_EVALUATOR : "",
@@ -51,7 +51,7 @@ static void describe_saving(const Task *task, const JobSpec *j, Str *out) {
 
 /* The last shorter piece of a prompt counts as a whole one; slots are refilled, so waves are full but the last, which
  * runs to the longest answer. */
-GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoVoices *v, int64_t rows, int64_t micro_batches) {
+GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoSavings *v, int64_t rows, int64_t micro_batches) {
     int64_t waves = pieces(rows, v->policy_slots), evaluator_waves = pieces(rows, v->evaluator_slots);
     int64_t read = s->prompt_tokens + s->answer_tokens;
     GrpoPlays n = {.prefill = pieces(rows, s->group) * pieces(s->prompt_tokens, s->chunk),
@@ -203,7 +203,7 @@ static bool check(const GrpoSpec *s, const Job *j, Err *e) {
     return true;
 }
 
-static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, const GrpoVoices *v, Job *j, Err *e) {
+static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, const GrpoSavings *v, Job *j, Err *e) {
     GenSpec answers =
         passes_of(s, j, &s->evaluator, v->evaluator_slots, s->prompt_tokens + s->answer_tokens, s->evaluator_tokens);
     int64_t offload = j->spec.side_offload[GRPO_SIDE_EVALUATOR];
@@ -215,7 +215,7 @@ static bool record_evaluator(GrpoRing *r, const GrpoSpec *s, const GrpoVoices *v
     return ok || fail_within(e, "the evaluator");
 }
 
-static bool record_policy(GrpoRing *r, const GrpoSpec *s, const GrpoVoices *v, Job *j, Model *policy, Err *e) {
+static bool record_policy(GrpoRing *r, const GrpoSpec *s, const GrpoSavings *v, Job *j, Model *policy, Err *e) {
     Ring *ring = j->ring;
     if (v->policy_by_phase) j->m.load = prog_load_phase(&ring->p, "load");
     *policy = model_twin(&ring->p, &j->m, true);
@@ -229,7 +229,7 @@ static bool record(const Task *task, Job *j, Err *e) {
     if (!check(s, j, e)) return false;
     GrpoRing *r = j->own = ARENA_NEW(&ring->p.arena, GrpoRing, 1);
     int64_t rows = job_micro_samples(&j->spec) * j->spec.accum;
-    GrpoVoices v = grpo_voices(s, j->spec.task_saving, rows);
+    GrpoSavings v = grpo_savings_at(s, j->spec.task_saving, rows);
     GrpoPlays n = grpo_plays(s, &v, rows, (int64_t)(job_micro_steps(&j->spec) + 0.5));
     double prompt = (double)s->prompt_tokens, answer = (double)grpo_expected_tokens(s);
     Model policy;

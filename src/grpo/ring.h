@@ -91,16 +91,16 @@ static inline GrpoRing *grpo_ring(const Job *j) { return j->own; }
 /* What the savings of the task (JobSpec.task_saving) make of the spec: first the evaluator's weights come by phase,
  * then the policy's base too, then fewer answers are under way at a time, the evaluator's first: it has the longer
  * rows. */
-typedef struct GrpoVoices {
+typedef struct GrpoSavings {
     bool policy_by_phase, evaluator_by_phase;
     int64_t policy_slots, evaluator_slots;
-} GrpoVoices;
-GrpoVoices grpo_voices(const GrpoSpec *s, int saving, int64_t rows);
+} GrpoSavings;
+GrpoSavings grpo_savings_at(const GrpoSpec *s, int saving, int64_t rows);
 
 /* How often an update plays the passes of the answers, of the evaluator's, and the reference's. */
 typedef struct GrpoPlays {
     int64_t prefill, decode, evaluator_prefill, evaluator_decode, reference;
 } GrpoPlays;
-GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoVoices *v, int64_t rows, int64_t micro_batches);
+GrpoPlays grpo_plays(const GrpoSpec *s, const GrpoSavings *v, int64_t rows, int64_t micro_batches);
 
 #endif

@@ -89,7 +89,10 @@ bool rollout_from_json(Rollout *r, const json_t *from, Err *e) {
     bool ok = (int64_t)json_array_size(list) == r->n;
     for (int64_t i = 0; ok && i < r->n; i++) ok = read_completion(&r->c[i], r, json_array_get(list, (size_t)i));
     r->number = json_integer_value(json_object_get(from, "number"));
-    return ok || fail(e, ERR_FAIL, "the checkpoint's rollout is not one of this run");
+    return ok ||
+           fail(e, ERR_FAIL,
+                "the checkpoint's rollout has another number or length of answers than this run. Resume with the "
+                "options it was made with, or begin anew in another --out");
 }
 
 /* ---- rows ---- */

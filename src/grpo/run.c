@@ -35,7 +35,7 @@ int64_t grpo_host_bytes(const JobSpec *s, const Batches *b, int64_t items, int64
            (g->exact ? s->micro_batch * s->seq * ((int64_t)sizeof(DrawHow) + 4) : 0) + MIB;
 }
 
-static bool open_voice(Engine *n, Gen *g, const GrpoVoice *v, Err *e) {
+static bool open_voice(Engine *n, Gen *g, const GrpoGenerator *v, Err *e) {
     bool ok = gen_open(g, e) && gen_warm(g, e);
     if (ok)
         engine_open(n, g, v->tokenizer, (EngineOptions){0});

@@ -25,7 +25,7 @@ typedef struct GrpoOptions { /* keeps what it points to */
     RewardScale scale;
     bool mask_truncated;
     RewardSet rewards;
-    GrpoVoice policy, evaluator;
+    GrpoGenerator policy, evaluator;
     const RemoteSpec *remote; /* an evaluator elsewhere; NULL: on the ring, or none */
     const char *folder;       /* for samples and rewards; NULL: nothing is written */
     int64_t sample_steps;     /* steps between tables of samples; 0: none */

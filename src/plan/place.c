@@ -19,7 +19,7 @@ typedef struct Slot {
     Tid tensor; /* the first of its chain */
     int birth, death;
     int64_t bytes;  /* aligned */
-    int64_t crowd;  /* most bytes alive at one step of its life */
+    int64_t peak_alive; /* most bytes alive at one step of its life */
     int64_t offset; /* by the order at hand */
 } Slot;
 
@@ -91,18 +91,19 @@ static int by_size(const void *x, const void *y) { /* longer life first among eq
     return size ? size : life ? life : by_id(a, b);
 }
 
-static int by_crowd_and_size(const void *x, const void *y) {
-    int crowd = descending(((const Slot *)x)->crowd, ((const Slot *)y)->crowd);
-    return crowd ? crowd : by_size(x, y);
+static int by_peak_and_size(const void *x, const void *y) {
+    int peak_alive = descending(((const Slot *)x)->peak_alive, ((const Slot *)y)->peak_alive);
+    return peak_alive ? peak_alive : by_size(x, y);
 }
 
-static int by_crowd_and_life(const void *x, const void *y) {
-    int crowd = descending(((const Slot *)x)->crowd, ((const Slot *)y)->crowd), life = by_life(x, y);
-    return crowd ? crowd : life ? life : by_size(x, y);
+static int by_peak_and_life(const void *x, const void *y) {
+    int peak_alive = descending(((const Slot *)x)->peak_alive, ((const Slot *)y)->peak_alive),
+        life = by_life(x, y);
+    return peak_alive ? peak_alive : life ? life : by_size(x, y);
 }
 
 typedef int Order(const void *x, const void *y);
-static Order *const orders[] = {by_size, by_crowd_and_size, by_crowd_and_life};
+static Order *const orders[] = {by_size, by_peak_and_size, by_peak_and_life};
 enum { GOOD_ENOUGH = 2000 }; /* one part in so many above the bound: no other order is tried */
 enum { ROUNDS = 16 };        /* tries that put first what stood out the last time */
 
@@ -153,7 +154,7 @@ static int64_t place_slots(Program *p, Slot *slot, int64_t n, const int64_t *ali
     for (int o = 0; o < COUNT_OF(orders) && best > enough; o++) {
         int at;
         for (int64_t i = 0; i < moving && o == 1; i++)
-            slot[i].crowd = most_alive(alive, slot[i].birth, slot[i].death, &at);
+            slot[i].peak_alive = most_alive(alive, slot[i].birth, slot[i].death, &at);
         qsort(slot, (size_t)moving, sizeof *slot, orders[o]);
         best = keep_best(p, slot, moving, place_in_order(&g, slot, moving, bottom), best);
         for (int round = 0; round < ROUNDS && best > enough && promote(slot, scratch, moving, enough); round++)

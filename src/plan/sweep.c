@@ -1,4 +1,5 @@
-/* sweep.c - when a head's gradient does not depend on its result, one pass over the logits computes both.
+/* sweep.c - when a head's gradient does not depend on its result, one pass over the logits computes both (fused linear
+ * cross-entropy).
  *
  * head_logp at step f and its head_logp_grad at step b become one head_sweep at f, when
  *   W1  both read the same hidden rows, weight and labels in the same chunks, in one phase; no entropy is asked;

@@ -19,7 +19,7 @@ enum { MOST_ENTRIES = 64, MOST_CHOICES = 4096 };
 /* Of a choice's numbers, in their order. */
 static const char choice_fields[] =
     "rows cols inner lda ldb ldc ld_add workspace align_a align_b align_c align_add in out "
-    "a_flip b_flip bias adds in_place times";
+    "a_transposed b_transposed bias adds in_place times";
 
 /* ---- entries ---- */
 

@@ -1,5 +1,4 @@
-/* encode.c - texts as requests: where a continuation begins, what stands for an empty context, how texts are cut.
- */
+/* encode.c - texts as requests: where a continuation begins, what stands for an empty context, how texts are cut. */
 #include <string.h>
 
 #include "suite/suite_int.h"
@@ -30,7 +29,7 @@ static bool check_lengths(const Suite *s, const Piece *p, Err *e) {
                 (long long)s->spec.positions);
 }
 
-/* Behind nothing: the token that begins a text stands for the context. */
+/* An empty context: the token that begins a text (BOS, else EOS) stands in for it. */
 static bool encode_alone(Suite *s, Piece *p, const char *text, Err *e) {
     TokenIds ids = {0};
     if (s->prefix < 0)

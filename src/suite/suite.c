@@ -50,7 +50,9 @@ static bool open_all(Suite *s, Err *e) {
     for (int i = 0; i < s->spec.n_names; i++)
         if (!add_suite(s, s->spec.name[i], e)) return false;
     for (int64_t i = 0; i < s->n_tasks; i++)
-        if (!s->task[i].n) return fail(e, ERR_FAIL, "%s: there are no items", s->task[i].name);
+        if (!s->task[i].n)
+            return fail(e, ERR_FAIL, "%s: there are no items. Is its file in --suite-data empty?",
+                        s->task[i].name);
     return s->n_items > 0 || fail(e, ERR_FAIL, "there are no items");
 }
 

@@ -38,7 +38,7 @@ double job_micro_steps(const JobSpec *s) {
 }
 
 int64_t job_samples(const JobSpec *s) {
-    /* rows of several samples are counted as they may come out at worst, samples as they are */
+    /* job_rows is the worst case where rows hold several samples, so the samples themselves are taken */
     return s->rows && s->row_samples > 1 ? s->rows->samples : job_rows(s) * MAX2(s->row_samples, 1);
 }
 

@@ -157,13 +157,20 @@ bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e) {
     if (!exec_sync(&r->ring->x, e)) return false;
     if (!whole && !stop_check(e)) /* the loss of a part of the set is not reported as the whole's */
         return fail_within(e, "evaluation, after %lld batches", (long long)batches);
-    if (!*tokens) return fail(e, ERR_FAIL, "evaluation: no token of the set is scored");
+    if (!*tokens)
+        return fail(e, ERR_FAIL,
+                    "evaluation: no token of the set is scored. Have its rows answers, and is --seq "
+                    "long enough to reach them?");
     if (!dataset_ok(d, e)) return false;
     double sum;
     exec_get(&r->ring->x, j->eval_loss, &sum, 0, 8);
     *loss = sum / (double)*tokens;
     ring_measure(r->ring);
-    if (!isfinite(*loss)) return fail(e, ERR_FAIL, "evaluation: the loss is not finite (%g)", *loss);
+    if (!isfinite(*loss))
+        return fail(e, ERR_FAIL,
+                    "evaluation: the loss is not finite (%g). Are the weights finite? --precision "
+                    "fp32 tells an overflow from a broken model",
+                    *loss);
     return true;
 }
 

@@ -339,8 +339,8 @@ static void give_head_room(Planner *w, JobSpec *spec, FitLimits limits) {
     }
 }
 
-/* Searches until the best is known to fit as it is placed. A plan that placing takes over a limit keeps its true
- * bytes in the memo, and what was skipped because of it is looked at again. */
+/* Searches until the best plan also fits once it is placed. Where placement puts a plan over a limit, the memo gets its
+ * real bytes, and the points that were skipped because of it are tried again. */
 static bool search_placed(Planner *w, Fit *f, const FitSpace *space, JobSpec *spec, FitLimits limits) {
     while (fit_search(f, space, limits)) {
         FitTrial *t = &f->trial[f->best];

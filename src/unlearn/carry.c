@@ -63,7 +63,7 @@ static void end_removal(Carry *c, double *moved, double *norm) {
 }
 
 void carry_remove(Carry *c, double *moved, double *norm) {
-    CHECK(!c->waiting);
+    CHECK(!c->n_deferred);
     begin_sums(c);
     params_read(c->p, c->x, PARAMS_THETA, remove_block, c);
     end_removal(c, moved, norm);
@@ -78,7 +78,7 @@ static void remove_stored(void *context, int tensor, int64_t tile, int64_t at, c
 }
 
 bool carry_remove_stored(Carry *c, StoredSource *s, double *moved, double *norm, Err *e) {
-    CHECK(!c->waiting && s->layout.n == c->p->n_tensors);
+    CHECK(!c->n_deferred && s->layout.n == c->p->n_tensors);
     begin_sums(c);
     if (!stored_read(s, c->p->team, remove_stored, c, e)) return false;
     end_removal(c, moved, norm);
@@ -100,7 +100,7 @@ static Factors factors_of(const Carry *c, const ParamTensor *k) {
 static void meet_block(void *context, const ParamsBlock *b) {
     Carry *c = context;
     float *v = v_of(c, b);
-    if (b->k - c->p->tensor < c->waiting) {
+    if (b->k - c->p->tensor < c->n_deferred) {
         float was[PARAMS_BLOCK];
         Factors f = factors_of(c, b->k);
         vec_block_decode(was, copy_of(c, b), b->format, b->n);
@@ -110,10 +110,10 @@ static void meet_block(void *context, const ParamsBlock *b) {
     vec_block_sums(&c->of_tile[b->tile], v, b->value, b->n);
 }
 
-double carry_meet(Carry *c) {
+double carry_apply_and_dot(Carry *c) {
     begin_sums(c);
     params_read(c->p, c->x, PARAMS_GRADIENT, meet_block, c);
-    c->waiting = 0;
+    c->n_deferred = 0;
     return sum_tiles(c, 0, c->p->n_tiles).vg;
 }
 
@@ -130,13 +130,13 @@ static double norm_ahead(const Carry *c) {
     return sqrt(isnan(sum) ? sum : fmax(sum, 0));
 }
 
-double carry_wait(Carry *c, CarryStep s, const WalkGuard *guard) {
+double carry_defer(Carry *c, CarryStep s, const WalkGuard *guard) {
     c->step = s;
     c->scale = 1;
-    c->waiting = c->p->n_tensors;
+    c->n_deferred = c->p->n_tensors;
     double norm = norm_ahead(c);
     if (!isfinite(norm) && guard->on) {
-        c->waiting = 0;
+        c->n_deferred = 0;
         vec_zero(c->p->team, c->v, c->p->n);
     } else if (guard->on && norm > guard->limit) {
         c->scale = guard->back_to / norm;
@@ -152,17 +152,17 @@ static void step_block(void *context, const ParamsBlock *b) {
     c->of_tile[b->tile].vv += vec_block_dot(v, v, b->n);
 }
 
-void carry_settle(Carry *c, int from) {
-    for (int k = from; k < c->waiting; k++) {
+void carry_apply_deferred(Carry *c, int from) {
+    for (int k = from; k < c->n_deferred; k++) {
         const ParamTensor *t = &c->p->tensor[k];
         int64_t tiles = (k + 1 < c->p->n_tensors ? t[1].first_tile : c->p->n_tiles) - t->first_tile;
         memset(&c->of_tile[t->first_tile], 0, sizeof(VecSums) * (size_t)tiles);
         params_read_copy(c->p, c->x, PARAMS_GRADIENT, k, c->copy, step_block, c);
     }
-    c->waiting = MIN2(c->waiting, from);
+    c->n_deferred = MIN2(c->n_deferred, from);
 }
 
 double carry_norm(const Carry *c) {
-    CHECK(!c->waiting);
+    CHECK(!c->n_deferred);
     return sqrt(sum_tiles(c, 0, c->p->n_tiles).vv);
 }

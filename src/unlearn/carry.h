@@ -1,8 +1,8 @@
 /* carry.h - v, and what passes by it: the gradient of every update, and the weights before and behind a removed one.
  *
  * All of it passes as it is stored, a piece at a time, so that v is the only vector of fp32 numbers. Work on v is
- * bound by memory: what an update does to v waits until the next gradient passes by, and one pass over v then does
- * the one and takes the sums of the other. Sums are in fp64, by tile. */
+ * bound by memory: what an update does to v is deferred until the next gradient passes by, and one pass over v then
+ * does the one and takes the sums of the other. Sums are in fp64, by tile. */
 #ifndef UNLEARN_CARRY_H
 #define UNLEARN_CARRY_H
 
@@ -17,11 +17,11 @@ typedef struct Carry {
     const Params *p;  /* keeps */
     Exec *x;          /* keeps */
     float *v;         /* keeps; set before every call */
-    char *copy;       /* owns; theta or the gradient that v has met, as stored (Params.raw_bytes) */
+    char *copy;       /* owns; theta, or the last gradient that v was dotted with, as stored (Params.raw_bytes) */
     VecSums *of_tile; /* owns */
-    CarryStep step;   /* that v has still to take with that gradient, ... */
-    double scale;     /* ... and be scaled by this ... */
-    int waiting;      /* ... in this many tensors, the first ones */
+    CarryStep step;   /* deferred: v has still to take it with that gradient, ... */
+    double scale;     /* ... and to be scaled by this ... */
+    int n_deferred;   /* ... in this many tensors, the first ones */
     bool fresh;       /* v is as if it were 0, whatever it holds */
 } Carry;
 
@@ -36,13 +36,13 @@ void carry_remove(Carry *c, double *moved, double *norm);
 /* The same of an update as the log holds it: v -= u. */
 bool carry_remove_stored(Carry *c, StoredSource *s, double *moved, double *norm, Err *e);
 
-/* The gradient passes by: v takes the step that waits, and g . v is given. */
-double carry_meet(Carry *c);
-/* From here on that step waits. Gives the norm that v will have behind it, from the sums of carry_meet; where that is
+/* Applies the deferred step and gives g . v, in one pass. */
+double carry_apply_and_dot(Carry *c);
+/* Defers the step to the next pass. Gives the norm that v will have behind it, from the sums of that pass; where it is
  * beyond the guard's limit, or not finite, v is scaled back besides. */
-double carry_wait(Carry *c, CarryStep s, const WalkGuard *guard);
-/* v takes it in the tensors from that one on. */
-void carry_settle(Carry *c, int from);
-double carry_norm(const Carry *c); /* of v, which no step waits for and which has taken one since it met a gradient */
+double carry_defer(Carry *c, CarryStep s, const WalkGuard *guard);
+/* Applies the deferred step to the tensors from that one on. */
+void carry_apply_deferred(Carry *c, int from);
+double carry_norm(const Carry *c); /* of v, with no step deferred and one applied since the last gradient */
 
 #endif

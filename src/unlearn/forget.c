@@ -119,7 +119,9 @@ bool forget_open(ForgetSet *f, const char *text, int64_t rows, const History *h,
     bool is_split;
     *f = (ForgetSet){.removed = MEM_NEW(bool, rows)};
     if (!read_split(f, text, rows, &is_split, e) || (!is_split && !read_file(f, text, rows, e))) return false;
-    if (!f->n) return fail(e, ERR_FAIL, "--forget %s: names no sample", text);
+    if (!f->n)
+        return fail(e, ERR_FAIL, "--forget %s: names no sample. A file holds a JSON list, or a number a line",
+                    text);
     for (int64_t i = 0; i < f->n; i++) f->removed[f->sample[i]] = true;
     qsort(f->sample, (size_t)f->n, sizeof *f->sample, ascending);
     int64_t kept = 1;

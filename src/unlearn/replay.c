@@ -355,18 +355,18 @@ static void note_pass(Replay *r, double began, double busy) {
     r->spent.transfer += sensors_seconds() - began - (r->spent.vectors - busy);
 }
 
-static double meet_gradient(Replay *r, Carry *c) {
-    double began = sensors_seconds(), busy = r->spent.vectors, dot = carry_meet(c);
+static double dot_gradient(Replay *r, Carry *c) {
+    double began = sensors_seconds(), busy = r->spent.vectors, dot = carry_apply_and_dot(c);
     note_pass(r, began, busy);
     return dot;
 }
 
 /* While the device makes the next gradient, about as long as it took for the last one. Bits do not depend on how far
  * this comes. */
-static void settle_meanwhile(Replay *r, Carry *c, double queued_at) {
+static void apply_meanwhile(Replay *r, Carry *c, double queued_at) {
     double now = queued_at, waited = 0;
-    for (int k = c->waiting - 1; k >= 0 && now - queued_at < r->device_seconds; k--) {
-        carry_settle(c, k);
+    for (int k = c->n_deferred - 1; k >= 0 && now - queued_at < r->device_seconds; k--) {
+        carry_apply_deferred(c, k);
         now = sensors_seconds();
     }
     Err e = {0};
@@ -379,15 +379,15 @@ static bool pass_update(Replay *r, Carry *c, double dot, const WalkFisher *how, 
     double unscale = r->run->job->unscale ? 1 / r->h->step[r->step].scale : 1;
     if (!walk_advance(r, NULL, NULL, rate, e)) return false;
     double times = rate->scale * dot * unscale * unscale, began = sensors_seconds();
-    *norm = carry_wait(c, (CarryStep){rate->lr, how->damping, times}, &how->guard);
+    *norm = carry_defer(c, (CarryStep){rate->lr, how->damping, times}, &how->guard);
     if (how->more && !play_micros(r, WALK_ALL, NULL, e)) return false;
     r->has_gradients = how->more;
     if (how->more) {
-        settle_meanwhile(r, c, began);
+        apply_meanwhile(r, c, began);
         return true;
     }
     bool held = how->guard.on && !(*norm <= how->guard.limit);
-    carry_settle(c, 0);
+    carry_apply_deferred(c, 0);
     if (!held) *norm = carry_norm(c);
     return true;
 }
@@ -397,7 +397,7 @@ static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *r
     Carry *c = carry_of(r, v);
     if (!catch_up(r, e) || (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e))) return false;
     if (!await_device(r, e)) return false;
-    double dot = meet_gradient(r, c);
+    double dot = dot_gradient(r, c);
     if (!exec_sync(&r->run->ring->x, e)) return false;
     r->has_gradients = true;
     return pass_update(r, c, dot, how, rate, norm, e);

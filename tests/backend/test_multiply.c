@@ -18,14 +18,27 @@ static void draw(void) {
 
 /* Rows of A and B stand further apart than they are long, and so do those of C. */
 static CpuBlock block(int rows, int cols, int inner, int flips) {
-    bool a_flip = flips & 1, b_flip = flips & 2;
-    return (CpuBlock){.rows = rows, .cols = cols, .inner = inner, .a = a, .b = b, .c = c,
-                      .lda = (a_flip ? rows : inner) + 1, .ldb = (b_flip ? inner : cols) + 2, .ldc = cols + GUARD,
-                      .a_flip = a_flip, .b_flip = b_flip, .alpha = 1};
+    bool a_transposed = flips & 1, b_transposed = flips & 2;
+    return (CpuBlock){.rows = rows,
+                      .cols = cols,
+                      .inner = inner,
+                      .a = a,
+                      .b = b,
+                      .c = c,
+                      .lda = (a_transposed ? rows : inner) + 1,
+                      .ldb = (b_transposed ? inner : cols) + 2,
+                      .ldc = cols + GUARD,
+                      .a_transposed = a_transposed,
+                      .b_transposed = b_transposed,
+                      .alpha = 1};
 }
 
-static float a_at(const CpuBlock *m, int64_t r, int64_t k) { return m->a[m->a_flip ? k * m->lda + r : r * m->lda + k]; }
-static float b_at(const CpuBlock *m, int64_t k, int64_t j) { return m->b[m->b_flip ? j * m->ldb + k : k * m->ldb + j]; }
+static float a_at(const CpuBlock *m, int64_t r, int64_t k) {
+    return m->a[m->a_transposed ? k * m->lda + r : r * m->lda + k];
+}
+static float b_at(const CpuBlock *m, int64_t k, int64_t j) {
+    return m->b[m->b_transposed ? j * m->ldb + k : k * m->ldb + j];
+}
 
 static void check(const Set *set, CpuBlock m, float alpha, float beta) {
     m.alpha = alpha, m.beta = beta;
@@ -42,7 +55,8 @@ static void check(const Set *set, CpuBlock m, float alpha, float beta) {
             }
             if (!EXPECT(fabs(c[r * m.ldc + j] - want) <= 4e-7 * size))
                 test_note("    %s, %d x %d x %d, flips %d%d, (%d,%d): %.8g against %.8g", set->name, (int)m.rows,
-                          (int)m.cols, (int)m.inner, m.a_flip, m.b_flip, (int)r, (int)j, c[r * m.ldc + j], want);
+                          (int)m.cols, (int)m.inner, m.a_transposed, m.b_transposed, (int)r, (int)j,
+                          c[r * m.ldc + j], want);
         }
         for (int64_t j = m.cols; j < m.ldc; j++) EXPECT(c[r * m.ldc + j] == 77.0f);
     }
@@ -67,8 +81,8 @@ TEST(products_are_right_at_every_edge_in_every_instruction_set) {
 /* Some rows and columns of the product alone. */
 static CpuBlock part_of(const CpuBlock *m, int64_t row, int64_t rows, int64_t col, int64_t cols) {
     CpuBlock part = *m;
-    part.a += m->a_flip ? row : row * m->lda;
-    part.b += m->b_flip ? col * m->ldb : col;
+    part.a += m->a_transposed ? row : row * m->lda;
+    part.b += m->b_transposed ? col * m->ldb : col;
     part.c = other;
     part.rows = rows, part.cols = cols;
     return part;

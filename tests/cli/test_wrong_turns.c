@@ -71,7 +71,8 @@ TEST(quiet_and_json_leave_nothing_but_json) {
         Ran r = snug_run("%s", some[i]);
         json_t *j = ran_json(&r);
         /* under the sanitizers a plan warns of their memory, which is in no plan */
-        if (!EXPECT(r.code == 0 && j && (!r.err.len || test_sanitized()))) test_note("    %s: %s", some[i], str_text(&r.err));
+        if (!EXPECT(r.code == 0 && j && (!r.err.len || test_sanitized())))
+            test_note("    %s: %s", some[i], str_text(&r.err));
         json_decref(j);
         ran_free(&r);
     }

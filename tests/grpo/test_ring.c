@@ -185,7 +185,7 @@ TEST(an_update_plays_every_answer_once) {
                   .evaluator_tokens = 100,
                   .slots = 10,
                   .chunk = 2048};
-    GrpoVoices v = grpo_voices(&g, 0, 24);
+    GrpoSavings v = grpo_savings_at(&g, 0, 24);
     GrpoPlays n = grpo_plays(&g, &v, 24, 6);
     EXPECT(n.prefill == 3 * 2 &&
            n.decode == 3 * 500); /* three prompts in two pieces; 24 answers in three waves of ten */
@@ -193,7 +193,7 @@ TEST(an_update_plays_every_answer_once) {
     g.slots = 0;
     g.has_evaluator = false;
     g.reference_kind = REFERENCE_NONE;
-    v = grpo_voices(&g, 0, 24);
+    v = grpo_savings_at(&g, 0, 24);
     n = grpo_plays(&g, &v, 24, 6);
     EXPECT(n.decode == 500 && !n.evaluator_prefill && !n.evaluator_decode && !n.reference);
 }
@@ -437,18 +437,18 @@ TEST(models_that_come_by_phase_take_the_same_bytes) {
 TEST(savings_of_a_policy_are_taken_in_their_order) {
     GrpoSpec g = {.has_evaluator = true, .evaluator_may_move = true, .policy_is_frozen = true, .group = 8};
     EXPECT(grpo_task(&g).task.savings == 6);
-    static const GrpoVoices want[] = {{false, false, 64, 64}, {false, true, 64, 64}, {true, true, 64, 64},
-                                      {true, true, 64, 32},   {true, true, 64, 16},  {true, true, 32, 8},
-                                      {true, true, 16, 4}};
+    static const GrpoSavings want[] = {{false, false, 64, 64}, {false, true, 64, 64}, {true, true, 64, 64},
+                                       {true, true, 64, 32},   {true, true, 64, 16},  {true, true, 32, 8},
+                                       {true, true, 16, 4}};
     for (int i = 0; i < COUNT_OF(want); i++) {
-        GrpoVoices v = grpo_voices(&g, i, 128);
+        GrpoSavings v = grpo_savings_at(&g, i, 128);
         EXPECT(!memcmp(&v, &want[i], sizeof v) || (v.policy_by_phase == want[i].policy_by_phase &&
                                                    v.evaluator_by_phase == want[i].evaluator_by_phase &&
                                                    v.policy_slots == want[i].policy_slots &&
                                                    v.evaluator_slots == want[i].evaluator_slots));
     }
     g.weights_stay = true; /* --offload none, or one memory */
-    EXPECT(grpo_task(&g).task.savings == 4 && !grpo_voices(&g, 4, 128).evaluator_by_phase);
+    EXPECT(grpo_task(&g).task.savings == 4 && !grpo_savings_at(&g, 4, 128).evaluator_by_phase);
     g.slots = 16;
     EXPECT(grpo_task(&g).task.savings == 0);
 }

@@ -104,14 +104,14 @@ float cpu_max(const float *x, int64_t n);                           /* -infinity
 double cpu_sum(const float *x, int64_t n);                          /* in fp64, in one order */
 
 /* ---- products of fp32 blocks, single-threaded: call inside a tile ---- */
-/* C(rows,cols) = alpha * A B + beta * C, row-major; A is (rows,inner), or (inner,rows) when a_flip; B is
- * (inner,cols), or (cols,inner) when b_flip. beta 0 never reads C. */
+/* C(rows,cols) = alpha * A B + beta * C, row-major; A is (rows,inner), or (inner,rows) when a_transposed; B is
+ * (inner,cols), or (cols,inner) when b_transposed. beta 0 never reads C. */
 typedef struct CpuBlock {
     int64_t rows, cols, inner;
     const float *a, *b;
     float *c;
     int64_t lda, ldb, ldc;
-    bool a_flip, b_flip;
+    bool a_transposed, b_transposed;
     float alpha, beta;
 } CpuBlock;
 void cpu_multiply(const CpuBlock *m);

@@ -1,6 +1,6 @@
-/* few.c - a product with a handful of rows (the next token of a few texts): bound by reading the weights, so each row
- * of them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read as they are
- * stored, their scales applied to sums:
+/* few.c - a product with a handful of rows (GEMV: the next token of a few texts): bound by reading the weights, so
+ * each row of them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read
+ * as they are stored, their scales applied to sums:
  *     int8   y = scale * sum(code * x)
  *     nf4    y = scale * sum over blocks of 64 columns (most * sum(level[code] * x)) */
 #include "backend/cpu/few.h"
@@ -88,7 +88,7 @@ static FewDots *dots_of(const FewKernels *k, Format f) {
 
 void product_few(Backend *b, const Args *a, const Product *p) {
     Format format = p->b.format;
-    CHECK(p->rows <= LINEAR_DIRECT_ROWS && p->b_flip && !p->a_flip && p->alpha == 1.0f);
+    CHECK(p->rows <= LINEAR_DIRECT_ROWS && p->b_transposed && !p->a_transposed && p->alpha == 1.0f);
     CHECK(!p->b.first && p->b.ld == p->inner);
     Few f = {.p = p, .kernels = few_kernels(), .row_bytes = format_row_bytes(format, p->inner)};
     f.dots = dots_of(f.kernels, format);

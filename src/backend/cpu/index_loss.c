@@ -79,7 +79,7 @@ static void attention(const Loss *t, const Work *w, int64_t token, List l) {
                                      .lda = dim,
                                      .b = w->block,
                                      .ldb = dim,
-                                     .b_flip = true,
+                                     .b_transposed = true,
                                      .c = w->s,
                                      .ldc = BLOCK,
                                      .alpha = h->scale});
@@ -111,7 +111,7 @@ static void scores(const Loss *t, const Work *w, int64_t token, List l) {
                                  .lda = dim,
                                  .b = w->block,
                                  .ldb = dim,
-                                 .b_flip = true,
+                                 .b_transposed = true,
                                  .c = w->act + at,
                                  .ldc = w->span,
                                  .alpha = 1.0f / sqrtf((float)dim)});

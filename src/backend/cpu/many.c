@@ -69,7 +69,7 @@ static void many_tile(void *context, int64_t tile, int worker) {
 }
 
 void product_many(Backend *b, const Args *a, const Product *p) {
-    CHECK(p->b_flip && !p->a_flip && p->alpha == 1.0f && !p->b.first && p->b.ld == p->inner);
+    CHECK(p->b_transposed && !p->a_transposed && p->alpha == 1.0f && !p->b.first && p->b.ld == p->inner);
     Many m = {.p = p,
               .args = a,
               .kernels = few_kernels()->many,

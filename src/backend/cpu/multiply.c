@@ -1,4 +1,5 @@
-/* multiply.c - the batch-invariant product of fp32 blocks (C4): what is packed, and in which order numbers are summed.
+/* multiply.c - the batch-invariant product of fp32 blocks (GEMM; C4): what is packed, in which order numbers are
+ * summed.
  *
  * A sliver of B (one to three vectors of columns) and PANEL of the inner dimension are packed on the stack, where they
  * stay in the first-level cache while all rows of A pass by. */
@@ -21,7 +22,7 @@ CPU_VECTOR static void pack_row(float *to, const float *from, int64_t n, float a
 /* to(n,width) = alpha * B; columns behind the last are 0. */
 static void pack(float *to, const CpuBlock *m, const Sliver *s, const ManyKernels *kernels) {
     if (s->cols < s->width) memset(to, 0, (size_t)(s->n * s->width) * sizeof *to);
-    if (m->b_flip) {
+    if (m->b_transposed) {
         kernels->transpose(to, s->width, m->b + s->col * m->ldb + s->k, m->ldb, s->cols, s->n, m->alpha);
         return;
     }
@@ -38,27 +39,28 @@ CPU_VECTOR static void scale_rows(const CpuBlock *m) {
 static void multiply_edge(const CpuBlock *m, const Sliver *s, const ManyKernels *kernels, const float *packed,
                           const float *a, bool add) {
     float block[MOST_ROWS * MOST_WIDE] = {0};
-    ManyMultiply *multiply = m->a_flip ? kernels->multiply_flipped : kernels->multiply;
+    ManyMultiply *multiply = m->a_transposed ? kernels->multiply_flipped : kernels->multiply;
     size_t bytes = (size_t)s->cols * sizeof *block;
     for (int64_t r = 0; r < m->rows; r += kernels->rows) {
         int64_t rows = MIN2(kernels->rows, m->rows - r);
         float *c = m->c + r * m->ldc + s->col;
         for (int64_t i = 0; i < rows && add; i++) memcpy(block + i * s->width, c + i * m->ldc, bytes);
-        multiply(block, s->width, a + (m->a_flip ? r : r * m->lda), m->lda, packed, s->vectors, rows, s->n, add);
+        multiply(block, s->width, a + (m->a_transposed ? r : r * m->lda), m->lda, packed, s->vectors, rows, s->n,
+                 add);
         for (int64_t i = 0; i < rows; i++) memcpy(c + i * m->ldc, block + i * s->width, bytes);
     }
 }
 
 static void multiply_sliver(const CpuBlock *m, const Sliver *s, const ManyKernels *kernels) {
     float packed[PANEL * MOST_WIDE] __attribute__((aligned(64)));
-    const float *a = m->a + (m->a_flip ? s->k * m->lda : s->k);
+    const float *a = m->a + (m->a_transposed ? s->k * m->lda : s->k);
     bool add = s->k > 0 || m->beta != 0;
     pack(packed, m, s, kernels);
     if (s->cols < s->width)
         multiply_edge(m, s, kernels, packed, a, add);
     else
-        (m->a_flip ? kernels->multiply_flipped : kernels->multiply)(m->c + s->col, m->ldc, a, m->lda, packed,
-                                                                   s->vectors, m->rows, s->n, add);
+        (m->a_transposed ? kernels->multiply_flipped : kernels->multiply)(m->c + s->col, m->ldc, a, m->lda, packed,
+                                                                          s->vectors, m->rows, s->n, add);
 }
 
 void many_multiply(const ManyKernels *kernels, const CpuBlock *m) {

@@ -106,14 +106,19 @@ static void end_part(const Product *p, const Tile *t, int64_t part) {
 
 /* Adds the inner numbers [k, k+n) to the tile, one call per block of rows. */
 static void add_panel(const Product *p, const Tile *t, int64_t k, int64_t n, float beta) {
-    CpuBlock m = {.cols = t->at.cols, .inner = n, .ldc = t->ldc, .a_flip = p->a_flip, .b_flip = p->b_flip,
-                  .alpha = p->alpha, .beta = beta};
-    Block b = p->b_flip ? (Block){t->at.col, k, t->at.cols, n} : (Block){k, t->at.col, n, t->at.cols};
+    CpuBlock m = {.cols = t->at.cols,
+                  .inner = n,
+                  .ldc = t->ldc,
+                  .a_transposed = p->a_transposed,
+                  .b_transposed = p->b_transposed,
+                  .alpha = p->alpha,
+                  .beta = beta};
+    Block b = p->b_transposed ? (Block){t->at.col, k, t->at.cols, n} : (Block){k, t->at.col, n, t->at.cols};
     m.b = product_stage(t->b, &m.ldb, &p->b, &p->drop_b, b);
     for (int64_t r = 0; r < t->at.rows; r += p->cut.block) {
         int64_t row = t->at.row + r;
         m.rows = MIN2(p->cut.block, t->at.rows - r);
-        Block a = p->a_flip ? (Block){k, row, n, m.rows} : (Block){row, k, m.rows, n};
+        Block a = p->a_transposed ? (Block){k, row, n, m.rows} : (Block){row, k, m.rows, n};
         m.a = product_stage(t->a, &m.lda, &p->a, &p->drop_a, a);
         m.c = t->c + r * t->ldc;
         cpu_multiply(&m);

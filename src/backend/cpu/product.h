@@ -29,7 +29,7 @@ typedef struct Product {
     int64_t part;        /* so many of the inner dimension are summed and rounded at a time; 0: all */
     int64_t first_part;  /* number of the first part, for the key */
     Matrix a, b, c;
-    bool a_flip, b_flip; /* stored as (inner,rows), (cols,inner) */
+    bool a_transposed, b_transposed; /* stored as (inner,rows), (cols,inner) */
     float alpha;
     Matrix add;          /* start = beta * add, which may be c itself; beta 0 never reads it */
     float beta;

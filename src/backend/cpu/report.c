@@ -31,7 +31,7 @@ void sparse_dense_row(float *row, const AttrHeads *h, Operand qkv, Operand cache
                                      .lda = dim,
                                      .b = block,
                                      .ldb = dim,
-                                     .b_flip = true,
+                                     .b_transposed = true,
                                      .c = s + at,
                                      .ldc = span,
                                      .alpha = h->scale});

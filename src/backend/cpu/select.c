@@ -144,7 +144,7 @@ static void score_tile(const Select *t, const Scores *s, int64_t token, int64_t 
                                  .lda = dim,
                                  .b = s->keys,
                                  .ldb = dim,
-                                 .b_flip = true,
+                                 .b_transposed = true,
                                  .c = s->s,
                                  .ldc = BLOCK,
                                  .alpha = 1.0f / sqrtf((float)dim)});

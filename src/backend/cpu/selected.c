@@ -45,7 +45,7 @@ static void times_rows(float *c, int64_t ldc, const float *a, const float *b, in
                              .lda = inner,
                              .b = b,
                              .ldb = inner,
-                             .b_flip = true,
+                             .b_transposed = true,
                              .c = c,
                              .ldc = ldc,
                              .alpha = alpha});
@@ -149,7 +149,7 @@ static void add_outer(float *to, float *part, const int32_t *list, const float *
                              .inner = group,
                              .a = a,
                              .lda = BLOCK,
-                             .a_flip = true,
+                             .a_transposed = true,
                              .b = b,
                              .ldb = dim,
                              .c = part,

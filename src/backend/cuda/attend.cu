@@ -1,4 +1,5 @@
-/* attend.cu - attention forward on tensor cores: tiles of scores, an online softmax. Reference: cpu/attend.c.
+/* attend.cu - attention forward on tensor cores: tiles of scores, an online softmax (FlashAttention).
+ * Reference: cpu/attend.c.
  *
  * o(N,H*D), lse(N,H), per query tile and key tile:
  *   S = Q K^T;  m' = max(m, rowmax S);  P = e^((S - m')*scale);  rescale = e^((m - m')*scale)
@@ -118,8 +119,8 @@ template <int KEYS> DEVICE void mask_unlisted(Scores<KEYS> &s, const uint32_t *b
         }
 }
 
-/* Online softmax update: S becomes P; top and sum (this lane's share of it) move on, and O is rescaled to the new
- * top. */
+/* Online softmax: S becomes P; the running maximum (top) and sum (this lane's share) are updated, and O is rescaled to
+ * the new maximum. */
 template <int D, int KEYS>
 DEVICE void softmax_update(Scores<KEYS> &s, float (&o)[MT][D / 8][4], float (&top)[MT][2], float (&sum)[MT][2],
                            float scale2) {

@@ -2,8 +2,9 @@
  * cpu/cache.c.
  *
  * Heads of 32, 64, 80, 96 or 128 numbers in bf16 or fp16, the cache in the same or in int8, sm_80 on; cache.cu has
- * the others. A block per token, KV head (up to HEADS of its query heads together) and split of the slots seen; a warp
- * takes one or two tiles of TILE slots at a time, K and V of which go from memory to registers and into the products:
+ * the others. A block per token, KV head (up to HEADS of its query heads together) and split of the slots seen
+ * (split-KV); a warp takes one or two tiles of TILE slots at a time, K and V of which go from memory to registers and
+ * into the products:
  *
  *   scores(slot, head) = K q^T,   o(number, head) += V^T P     (cache_tiles.cuh: who reads what)
  *

@@ -23,10 +23,16 @@
 enum { CANDIDATES = 8, FINALISTS = 4, CHOICES = 2048, MOST_CHOICES = 1536, BIAS_ALIGN = 16 };
 enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 15 }; /* of the best few */
 static const float SUSTAINED_MS = 15;         /* what these rounds take together, within their bounds */
-/* A long sum with a small output leaves most of the card idle: the first CUT algorithms are also tried in so many
- * parts. */
-enum { CUT = 3, LONG_SUM = 4096, SMALL_OUTPUT = 1 << 21, MOST_PARTS = 3, MOST_TRIED = CANDIDATES + CUT * MOST_PARTS };
-static const int32_t parts_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
+/* Split-K: long sums with a small output leave most of the card idle, so the first SPLIT_K_BASES algorithms are also
+ * tried with so many splits. */
+enum {
+    SPLIT_K_BASES = 3,
+    LONG_SUM = 4096,
+    SMALL_OUTPUT = 1 << 21,
+    MOST_PARTS = 3,
+    MOST_TRIED = CANDIDATES + SPLIT_K_BASES * MOST_PARTS
+};
+static const int32_t split_k_tried[MOST_PARTS] = {4, 8, DEVICE_SPLITS};
 /* What a candidate must gain over the best so far to be taken: so much of its time, and so many milliseconds. */
 static const float GAIN_SHARE = 0.005f, GAIN_MS = 0.0005f;
 
@@ -60,7 +66,7 @@ enum { IN_TF32 = 64 }; /* fp32 numbers that may be shortened */
 typedef struct Key {
     int64_t rows, cols, inner, lda, ldb, ldc, ld_add, workspace_bytes;
     int32_t align_a, align_b, align_c, align_add;
-    int8_t in /* a format, or IN_TF32 */, out, a_flip, b_flip;
+    int8_t in /* a format, or IN_TF32 */, out, a_transposed, b_transposed;
     int8_t bias, adds, in_place;
     int8_t times; /* so many products at once */
 } Key;
@@ -162,7 +168,8 @@ static void describe_product(const Library *l, Setup *s, const CudaProduct *p, c
     describe_matrix(l, &s->add, adds ? &p->add : &p->c, p->times, adds ? p->add_step : p->c_step);
     cublasComputeType_t sums = key->in == IN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     l->cublasLtMatmulDescInit_internal(&s->op, sizeof s->op, sums, CUDA_R_32F);
-    int32_t first = p->b_flip ? CUBLAS_OP_T : CUBLAS_OP_N, second = p->a_flip ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+            second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     l->cublasLtMatmulDescSetAttribute(&s->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (p->bias) {
@@ -310,17 +317,17 @@ static bool library_takes(const Call *c, const cublasLtMatmulAlgo_t *algo) {
 }
 
 /* Puts the first algorithms in parts behind the list; gives its new length. Parts are added in fp32, in their order. */
-static int add_cut_sums(const Call *c, const Key *key, cublasLtMatmulHeuristicResult_t *list, int n) {
+static int add_split_k(const Call *c, const Key *key, cublasLtMatmulHeuristicResult_t *list, int n) {
     const Library *l = &c->products->call;
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    int whole = MIN2(n, CUT);
+    int whole = MIN2(n, SPLIT_K_BASES);
     if (key->inner < LONG_SUM || key->rows * key->cols > SMALL_OUTPUT) return n;
     for (int i = 0; i < whole * MOST_PARTS; i++) {
         cublasLtMatmulAlgo_t *algo = &list[n].algo;
         list[n] = list[i / MOST_PARTS];
         bool set = l->cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                           &parts_tried[i % MOST_PARTS], sizeof *parts_tried) ==
-                       CUBLAS_STATUS_SUCCESS &&
+                                                           &split_k_tried[i % MOST_PARTS],
+                                                           sizeof *split_k_tried) == CUBLAS_STATUS_SUCCESS &&
                    l->cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                                                            sizeof scheme) == CUBLAS_STATUS_SUCCESS;
         if (set && library_takes(c, algo)) n++;
@@ -341,7 +348,7 @@ static void choose(const Call *c, Choice *choice, bool may_time, bool *done) {
     for (int i = 0; i < n && status == CUBLAS_STATUS_SUCCESS; i++)
         if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];
     n = good;
-    if (may_time) n = add_cut_sums(c, key, list, n);
+    if (may_time) n = add_split_k(c, key, list, n);
     if (may_time && n > 1) winner = fastest(c, key, list, n);
     if (winner < 0)
         for (int i = 0; i < n && !*done; i++) /* one that is refused launches nothing */
@@ -365,13 +372,13 @@ static int32_t alignment_of(const CudaMatrix *m, int64_t step) { /* of all matri
 static Key key_of(const CudaProduct *p, int64_t workspace_bytes, bool tf32) {
     Key k;
     memset(&k, 0, sizeof k);
-    k.rows = p->c.rows, k.cols = p->c.cols, k.inner = p->a_flip ? p->a.rows : p->a.cols;
+    k.rows = p->c.rows, k.cols = p->c.cols, k.inner = p->a_transposed ? p->a.rows : p->a.cols;
     k.lda = p->a.ld, k.ldb = p->b.ld, k.ldc = p->c.ld, k.workspace_bytes = workspace_bytes;
     k.align_a = alignment_of(&p->a, p->a_step), k.align_b = alignment_of(&p->b, p->b_step);
     k.align_c = alignment_of(&p->c, p->c_step);
     k.align_add = k.align_c;
     k.in = tf32 && p->a.format == FMT_F32 ? IN_TF32 : (int8_t)p->a.format, k.out = (int8_t)p->c.format;
-    k.a_flip = p->a_flip, k.b_flip = p->b_flip, k.bias = p->bias != NULL;
+    k.a_transposed = p->a_transposed, k.b_transposed = p->b_transposed, k.bias = p->bias != NULL;
     k.times = (int8_t)MAX2(p->times, 1);
     if (!p->add.data) return k;
     k.adds = 1, k.in_place = p->add.data == p->c.data;
@@ -411,9 +418,10 @@ static bool library_can(const CudaProduct *p) {
 }
 
 static void check_shapes(const CudaProduct *p) {
-    int64_t inner = p->a_flip ? p->a.rows : p->a.cols;
-    CHECK(p->c.rows == (p->a_flip ? p->a.cols : p->a.rows) && p->c.cols == (p->b_flip ? p->b.rows : p->b.cols));
-    CHECK(inner == (p->b_flip ? p->b.cols : p->b.rows));
+    int64_t inner = p->a_transposed ? p->a.rows : p->a.cols;
+    CHECK(p->c.rows == (p->a_transposed ? p->a.cols : p->a.rows) &&
+          p->c.cols == (p->b_transposed ? p->b.rows : p->b.cols));
+    CHECK(inner == (p->b_transposed ? p->b.cols : p->b.rows));
     CHECK(cuda_is_number(p->a.format) && cuda_is_number(p->b.format) && cuda_is_number(p->c.format));
     CHECK(p->times <= 1 || (!p->bias && p->times <= INT8_MAX));
     CHECK(!p->add.data || (p->add.rows == p->c.rows && p->add.cols == p->c.cols && p->add.format == p->c.format));
@@ -480,10 +488,10 @@ _Static_assert(sizeof(cublasLtMatmulAlgo_t) <= CHOICE_BYTES, "an algorithm fits 
 
 /* A key as numbers, in the order the machine file shows them (store/machinefile.c). */
 static void numbers_of(int64_t *n, const Key *k) {
-    const int64_t all[CHOICE_NUMBERS] = {k->rows,      k->cols,    k->inner,   k->lda,       k->ldb,
-                                         k->ldc,       k->ld_add,  k->workspace_bytes, k->align_a, k->align_b,
-                                         k->align_c,   k->align_add, k->in,    k->out,       k->a_flip,
-                                         k->b_flip,    k->bias,    k->adds,    k->in_place,  k->times};
+    const int64_t all[CHOICE_NUMBERS] = {
+        k->rows,    k->cols,    k->inner,    k->lda,       k->ldb, k->ldc, k->ld_add,       k->workspace_bytes,
+        k->align_a, k->align_b, k->align_c,  k->align_add, k->in,  k->out, k->a_transposed, k->b_transposed,
+        k->bias,    k->adds,    k->in_place, k->times};
     memcpy(n, all, sizeof all);
 }
 
@@ -493,7 +501,7 @@ static Key key_from(const int64_t *n) {
     k.rows = n[0], k.cols = n[1], k.inner = n[2], k.lda = n[3], k.ldb = n[4], k.ldc = n[5], k.ld_add = n[6];
     k.workspace_bytes = n[7];
     k.align_a = (int32_t)n[8], k.align_b = (int32_t)n[9], k.align_c = (int32_t)n[10], k.align_add = (int32_t)n[11];
-    k.in = (int8_t)n[12], k.out = (int8_t)n[13], k.a_flip = (int8_t)n[14], k.b_flip = (int8_t)n[15];
+    k.in = (int8_t)n[12], k.out = (int8_t)n[13], k.a_transposed = (int8_t)n[14], k.b_transposed = (int8_t)n[15];
     k.bias = (int8_t)n[16], k.adds = (int8_t)n[17], k.in_place = (int8_t)n[18], k.times = (int8_t)n[19];
     return k;
 }

@@ -192,7 +192,9 @@ static cudaError_t register_pages(void *data, int64_t bytes) {
 
 static bool refuse_pinned(int64_t bytes, const char *why, Err *e) {
     ProcessRefusal no = process_refusal();
-    return fail(e, no.code, "cuda: %s of pinned memory: %s%s. Is there so much memory, and a limit (ulimit -l)?",
+    return fail(e, no.code,
+                "cuda: %s of pinned memory: %s%s. Is that much host memory free, and does ulimit -l allow it? "
+                "--max-memory host=SIZE plans with less",
                 units_bytes(bytes).s, why, no.why);
 }
 

@@ -177,7 +177,8 @@ template <typename T, int D> struct Walk {
         }
     }
 
-    /* Appends keys until there are enough or no more; nobody has those behind the last. A barrier at the end. */
+    /* Appends selected keys until ENOUGH are listed or the mask ends; entries behind the last belong to no token. Ends
+     * with a barrier. */
     DEVICE void refill() {
         __shared__ int stop[2];
         while (word < end && n < ENOUGH) {

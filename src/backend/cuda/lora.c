@@ -50,7 +50,7 @@ static void compute_u(CudaWork w, CudaMatrix u, CudaMatrix x, CudaMatrix down) {
             CudaMatrix to = cuda_part_cols(cuda_part_rows(u, token, part.rows), g * rank, rank);
             cuda_work_multiply(w, (CudaProduct){.a = part,
                                                 .b = cuda_part_rows(down, g * rank, rank),
-                                                .b_flip = true,
+                                                .b_transposed = true,
                                                 .c = to,
                                                 .alpha = kept_scale(l)});
         }
@@ -79,7 +79,7 @@ void cuda_lora(Backend *b, Queue q, const Args *a) {
         n = lora_alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(u, g * l->rank, l->rank),
                                             .b = cuda_part_rows(up, row, l->rows[g]),
-                                            .b_flip = true,
+                                            .b_transposed = true,
                                             .c = cuda_part_cols(y, l->col[g], l->rows[g]),
                                             .add = y0.data ? cuda_part_cols(y0, l->col[g], l->rows[g]) : y0,
                                             .alpha = l->scale,
@@ -120,7 +120,7 @@ static void db_at_once(CudaWork w, const CudaGradient *db, CudaMatrix dy, CudaMa
     for (int g = 0; g < l->groups; row += n * l->rows[g], g += (int)n) {
         n = lora_alike(l, g, &step);
         cuda_work_multiply(w, (CudaProduct){.a = cuda_part_cols(dy, l->col[g], l->rows[g]),
-                                            .a_flip = true,
+                                            .a_transposed = true,
                                             .b = cuda_part_cols(u, g * l->rank, l->rank),
                                             .c = cuda_part_rows(sum, row, l->rows[g]),
                                             .add = add.data ? cuda_part_rows(add, row, l->rows[g]) : add,
@@ -174,7 +174,7 @@ void cuda_lora_da(Backend *b, Queue q, const Args *a) {
             CudaMatrix seen = seen_by(&here, &s, g, token);
             CudaMatrix d = cuda_part_cols(cuda_part_rows(du, token, seen.rows), g * rank, rank);
             cuda_work_multiply(here, (CudaProduct){.a = d,
-                                                   .a_flip = true,
+                                                   .a_transposed = true,
                                                    .b = seen,
                                                    .c = sum,
                                                    .add = token ? sum : add,

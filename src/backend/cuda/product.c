@@ -126,7 +126,7 @@ void cuda_times_weight(CudaWork w, CudaMatrix y, CudaMatrix x, CudaMatrix weight
         CudaMatrix part = panel_at(&w, &p, row);
         cuda_work_multiply(w, (CudaProduct){.a = x,
                                             .b = part,
-                                            .b_flip = true,
+                                            .b_transposed = true,
                                             .c = cuda_part_cols(y, row, part.rows),
                                             .alpha = 1,
                                             .add = so_far.data ? cuda_part_cols(so_far, row, part.rows) : so_far,
@@ -183,7 +183,7 @@ void cuda_add_gradient(CudaWork w, const CudaGradient *g, CudaMatrix dy, CudaMat
         part.dw = cuda_part_rows(dw, row, MIN2(panel, dw.rows - row));
         CudaMatrix add, sum = cuda_gradient_begin(&here, &part, &add);
         cuda_work_multiply(here, (CudaProduct){.a = cuda_part_cols(dy, row, part.dw.rows),
-                                               .a_flip = true,
+                                               .a_transposed = true,
                                                .b = x,
                                                .c = sum,
                                                .add = add,

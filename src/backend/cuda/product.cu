@@ -240,18 +240,18 @@ DEVICE float starting_at(const CudaProduct &p, int64_t row, int64_t col) {
 __global__ void __launch_bounds__(SIDE *SIDE, 2) multiply_kernel(const __grid_constant__ CudaProduct p) {
     __shared__ float a[STEP][TILE + 1], b[STEP][TILE + 1];
     int64_t row = (int64_t)blockIdx.y * TILE, col = (int64_t)blockIdx.x * TILE,
-            inner = p.a_flip ? p.a.rows : p.a.cols;
+            inner = p.a_transposed ? p.a.rows : p.a.cols;
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     float sum[EACH][EACH] = {};
     for (int64_t k = 0; k < inner; k += STEP) {
         for (int i = threadIdx.x; i < TILE * STEP; i += SIDE * SIDE) {
             int lane = i / STEP, step = i % STEP, lane_flip = i % TILE,
                 step_flip = i / TILE; /* along the stored rows */
-            if (p.a_flip)
+            if (p.a_transposed)
                 a[step_flip][lane_flip] = number_at(p.a, k + step_flip, row + lane_flip);
             else
                 a[step][lane] = number_at(p.a, row + lane, k + step);
-            if (p.b_flip)
+            if (p.b_transposed)
                 b[step][lane] = number_at(p.b, col + lane, k + step);
             else
                 b[step_flip][lane_flip] = number_at(p.b, k + step_flip, col + lane_flip);

@@ -15,7 +15,7 @@ typedef struct CudaMatrix { /* row-major: element (r,c) is number r*ld + c of da
 /* C = alpha * A B + add + bias, summed in fp32, rounded to nearest (by the library also once before it adds). */
 typedef struct CudaProduct {
     CudaMatrix a, b, c;
-    bool a_flip, b_flip; /* stored as (inner,rows), (cols,inner) */
+    bool a_transposed, b_transposed; /* stored as (inner,rows), (cols,inner) */
     float alpha;
     CudaMatrix add;   /* of C's shape and format; may be C itself; data NULL: none */
     const void *bias; /* one number a column, in C's format; NULL: none */

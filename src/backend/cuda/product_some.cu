@@ -4,7 +4,7 @@
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *
  * The work is tiles of TALL rows of w times chunks of WIDE numbers of K. Every block has the same number of whole
- * tiles, and of the chunks of those that are left over an equal stretch (split-K): all multiprocessors read to the end
+ * tiles, and of the chunks of those that are left over an equal stretch (stream-K): all multiprocessors read to the end
  * whatever M is. Chunks of w and x are prefetched into a ring in shared memory. A warp takes 16 * HIGH rows of the tile
  * and UNITS stretches of 64 numbers of the chunk. A lane (g,t) reads 16 numbers of rows g and g+8: they are its part of
  * four A (ptx.cuh) whatever their order in K, as long as its part of B holds the same numbers of x. Codes are decoded
@@ -316,8 +316,8 @@ DEVICE int block_of(const Some &f, int64_t chunk) { /* whose stretch it is in */
     return (int)(((chunk + 1) * f.sharers - 1) / ((int64_t)f.shared * f.chunks));
 }
 
-/* Several blocks, from `first` on, have a part of the tile: the last to come adds them up and has it all. A block
- * leaves at most two: of the tile that it begins, and of one that began in front of it. */
+/* Blocks from `first` on share the tile; the last one to finish sums their parts in order and returns true. A block
+ * leaves at most two parts: of the tile that it begins, and of one that was begun before it. */
 template <typename C> DEVICE bool share_tile(const Some &f, Ends<C> &ends, int tile) {
     using E = Ends<C>;
     __shared__ bool last;
