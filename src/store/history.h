@@ -6,7 +6,7 @@
  *     {"step":12,"epoch":0,"row":96,"lr":0.01,"key":"5e..","samples":[7,31]}                       update 12, from 0
  *     {"update":12,"format":"bf16","norm":0.19,"error":0.0017,"checksum":"5a.."}     update-12.safetensors holds u[12]
  *     {"checkpoint":50,"checksum":"88.."}                    state-50/ holds the weights after 50 updates, and the
- * optimizer's
+ *                                                            optimizer's
  *     {"end":120,"checksum":"31.."}                          the run ended after 120 updates with these weights
  * A line is written once its update is done, by one call; a killed run leaves whole lines but for the last, which the
  * resumed run cuts off with whatever lies beyond its checkpoint. */
