@@ -17,8 +17,7 @@ typedef enum ErrCode { ERR_NONE = 0, ERR_FAIL = 1, ERR_USAGE = 2, ERR_BUDGET = 3
 
 typedef struct Err {
     ErrCode code;
-    int error; /* errno, where the system said no; EINTR: a signal asked the process to leave (stop.h); 0: neither
-                */
+    int error; /* errno, where the system said no; EINTR: a signal asked the process to leave (stop.h); 0: neither */
     char text[1000];
 } Err;
 

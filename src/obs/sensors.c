@@ -122,8 +122,7 @@ SensorMemory sensors_memory(void) {
     return sensors_memory_at("");
 }
 
-/* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken.
- */
+/* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken. */
 SensorRoom sensors_room(void) {
     SensorMemory m = sensors_memory();
     ProcessMemory now = process_memory();

@@ -92,8 +92,7 @@ typedef struct HistoryLog {
 } HistoryLog;
 
 /* Looks without writing: resumed_step 0 needs a place without a log (or overwrite), otherwise the same job's log with
- * at least so many updates, which is cut back to them when it is begun. Takes over job. most_samples: of an update.
- */
+ * at least so many updates, which is cut back to them when it is begun. Takes over job. most_samples: of an update. */
 bool history_look(HistoryLog *l, const char *folder, json_t *job, int64_t stride, int64_t resumed_step,
                   bool overwrite, int64_t most_samples, Err *e);
 bool history_begin(HistoryLog *l, Err *e); /* the first write */
