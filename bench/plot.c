@@ -3,12 +3,15 @@
  * usage: plot OUT.svg < TEXT        lines of TEXT:
  *     title WORDS, x WORDS, y WORDS   with their units
  *     log x, log y                    a logarithmic axis, said so on it; otherwise an axis is linear and begins at
- * zero from LOW                        the y axis begins there instead, said so on it marks X X ... where the x
- * axis has its numbers; otherwise where the first series has points, or even exponents                       the
- * legend names each series' exponent: of all points, and of the upper half series NAME                     points
- * follow, a line "X Y" each like NAME                       the same, as a hollow, dashed companion of the series
- * before Series differ in colour, dash and marker. Prints per series a line of JSON fields: its points, and the
- * slope of the least-squares line through their logarithms. */
+ *                                     zero
+ *     from LOW                        the y axis begins there instead, said so on it
+ *     marks X X ...                   where the x axis has its numbers; otherwise where the first series has points,
+ *                                     or even
+ *     exponents                       the legend names each series' exponent: of all points, and of the upper half
+ *     series NAME                     points follow, a line "X Y" each
+ *     like NAME                       the same, as a hollow, dashed companion of the series before
+ * Series differ in colour, dash and marker. Prints per series a line of JSON fields: its points, and the slope of
+ * the least-squares line through their logarithms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

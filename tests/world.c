@@ -74,8 +74,7 @@ static void add_word(Str *to, int32_t value) {
     str_add_bytes(to, (const char *)&value, 4);
 }
 
-/* A llama2.c model (all zeros but its header) and its tokenizer: three special pieces, 256 bytes, a few letters.
- */
+/* A llama2.c model (all zeros but its header) and its tokenizer: three special pieces, 256 bytes, a few letters. */
 static void make_llama2c(void) {
     enum { DIM = 8, HIDDEN = 12, SEQ = 4 };
     const int32_t header[7] = {DIM, HIDDEN, 1, 2, 1, LLAMA_VOCAB, SEQ};
@@ -391,8 +390,8 @@ void world_metrics(Str *to, const char *path) {
     str_free(&text);
 }
 
-/* A kill between two pages of a write leaves the beginning of a line; --resume drops it with what is behind its step.
- *  */
+/* A kill between two pages of a write leaves the beginning of a line; --resume drops it with what is behind its
+ * step. */
 static void drop_torn_line(Str *metrics, const char *path) {
     Str text = {0};
     bool torn = file_read(path, &text, 0, NULL) && text.len && text.data[text.len - 1] != '\n';

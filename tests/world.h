@@ -56,8 +56,7 @@ int world_temporaries(const char *folder); /* how many there are below */
 /* Holds `now` against the folder `want` of an undisturbed run and `before` (may be NULL), from which it started: a
  * file under its final name is that of one of the two, and folders hold all that belongs to them. complete:
  * nothing of `want` is missing. A run's metrics count by step and loss, a reason.json and what is beside it but for
- * times; log, events, lock and progress are passed over.
- */
+ * times; log, events, lock and progress are passed over. */
 bool world_check_tree(Str *why, const char *now, const char *want, const char *before, bool complete);
 
 void world_metrics(Str *to,

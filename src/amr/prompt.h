@@ -32,8 +32,9 @@ bool amr_prompt_parse(AmrPrompt *p, const char *text, const char *where, Err *e)
 void amr_prompt_free(AmrPrompt *p);
 
 /* The graph without variables, on one line and without blanks where none is needed: a node is its concept, a
- * variable that is named again is its node's concept without parentheses.   (want-01:ARG0(boy):ARG1(go-02:ARG0
- * boy)) */
+ * variable that is named again is its node's concept without parentheses:
+ *
+ *     (want-01:ARG0(boy):ARG1(go-02:ARG0 boy)) */
 void amr_print_bare(Str *out, const Penman *graph);
 
 typedef struct AmrRowStyle {

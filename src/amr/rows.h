@@ -3,8 +3,9 @@
  *
  *     AmrRows r;
  *     if (!amr_rows_open(&r, "unified", style, &e)) ...
- *     options.blocks = &r.blocks;                        // dataset_open reads any corpus among its files through
- * it amr_rows_report(&text, &r);                        // "" where nothing was left out amr_rows_close(&r);
+ *     options.blocks = &r.blocks;        // dataset_open reads any corpus among its files through it
+ *     amr_rows_report(&text, &r);        // "" where nothing was left out
+ *     amr_rows_close(&r);
  *
  * A block without a sentence, or without a valid graph, gives no row. */
 #ifndef AMR_ROWS_H

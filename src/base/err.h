@@ -1,8 +1,8 @@
 /* err.h - the world said no: what happened, where, and a hint, carried back to the command line.
  *
  * A function that can be refused by a file, a budget or a device returns bool and takes an Err last:
- *     if (n != want) return fail(e, ERR_FAIL, "%s: header says %lld bytes, file has %lld. Was the copy cut short?",
- *     ...);
+ *     if (n != want)
+ *         return fail(e, ERR_FAIL, "%s: header says %lld bytes, file has %lld. Was the copy cut short?", ...);
  *     if (!shard_open(&s, path, e)) return false;      // nothing to add: pass it on
  * Only cli/ prints an Err and turns its code into the exit status. */
 #ifndef BASE_ERR_H
@@ -17,8 +17,7 @@ typedef enum ErrCode { ERR_NONE = 0, ERR_FAIL = 1, ERR_USAGE = 2, ERR_BUDGET = 3
 
 typedef struct Err {
     ErrCode code;
-    int error; /* errno, where the system said no; EINTR: a signal asked the process to leave (stop.h); 0: neither
-                */
+    int error; /* errno, where the system said no; EINTR: a signal asked the process to leave (stop.h); 0: neither */
     char text[1000];
 } Err;
 

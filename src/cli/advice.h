@@ -4,8 +4,7 @@
 
 #include "cli/session.h"
 
-/* Call when the run's memory is given back: another plan is made here. Adds nothing where there is nothing to say.
- */
+/* Call when the run's memory is given back: another plan is made here. Adds nothing where there is nothing to say. */
 void advice_text(Str *out, const Session *s);
 
 #endif

@@ -1,5 +1,4 @@
-/* cmd_amr.c - snug amr: the table of its verbs, and those that look at a corpus: check, normalise, stats, triples.
- */
+/* cmd_amr.c - snug amr: the table of its verbs, and those that look at a corpus: check, normalise, stats, triples. */
 #include <stdio.h>
 #include <string.h>
 

@@ -127,8 +127,7 @@ static void add_csv_beside(void *user, const Snapshot *s, double seconds) {
     add_csv(w, s, seconds, &w->csv_error);
 }
 
-/* What the command writes to standard output is its own: the report goes to standard error, or is the last line.
- */
+/* What the command writes to standard output is its own: the report goes to standard error, or is the last line. */
 static bool wrap(Watcher *w, Err *e) {
     Wrapped report;
     const char **argv = MEM_NEW(const char *, w->o->n_positional + 1);

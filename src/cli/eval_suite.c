@@ -1,5 +1,4 @@
-/* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go.
- */
+/* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go. */
 #include "cli/eval_suite.h"
 
 #include <stdio.h>

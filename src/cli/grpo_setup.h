@@ -27,8 +27,7 @@ typedef struct GrpoSetup {
 bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *o, const ModelFiles *policy, Err *e);
 void grpo_setup_free(GrpoSetup *g); /* zeros are fine */
 
-/* MODEL[:HOW] of --evaluator or --reference; same: what "same" stands for. may_move: HOW does not say where it is.
- */
+/* MODEL[:HOW] of --evaluator or --reference; same: what "same" stands for. may_move: HOW does not say where it is. */
 bool grpo_setup_side(ModelSpec *m, ModelFiles *files, bool *may_move, const char *flag, const char *text,
                      const ModelFiles *same, Err *e);
 

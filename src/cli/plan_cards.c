@@ -1,5 +1,4 @@
-/* plan_cards.c - the job on every card of the catalogue: fits, fits with which flags, is tight, or what to change.
- */
+/* plan_cards.c - the job on every card of the catalogue: fits, fits with which flags, is tight, or what to change. */
 #include <stdio.h>
 
 #include "base/units.h"

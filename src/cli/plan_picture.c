@@ -150,8 +150,7 @@ void picture_areas(Str *out, const Picture *p) {
     }
 }
 
-/* Looks for the stretch, as wide as a word, in which the area has the most height in common; rather in the middle.
- */
+/* Looks for the stretch, as wide as a word, in which the area has the most height in common; rather in the middle. */
 bool picture_label(const Picture *p, int line, BandLabel *label) {
     int half = PICTURE_COLUMNS / 16;
     double best = 0;

@@ -124,8 +124,7 @@ bool setup_has_budget(const Options *o);      /* one for the device was given */
 int64_t setup_given_budget(const Options *o); /* the lower of --budget and --max-memory device=, if one was */
 /* What the process may come to take here, and by which limit: memory that is free, a control group, ulimit. */
 int64_t setup_room(Str *why, const Machine *m); /* why may be NULL; INT64_MAX: nobody tells */
-/* "ulimit -v is 400.00 MiB ...; it leaves 80.00 MiB": where a limit holds less than is needed. False: none does.
- */
+/* "ulimit -v is 400.00 MiB ...; it leaves 80.00 MiB": where a limit holds less than is needed. False: none does. */
 bool setup_limit_text(Str *out, const Machine *m, int64_t need_bytes);
 /* What the options leave to the planner: recompute, offload, micro-batch, head chunk. */
 SearchFreedom setup_freedom(const Options *o);

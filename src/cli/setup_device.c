@@ -1,5 +1,4 @@
-/* setup_device.c - which device a job runs on or is planned for, what is known about it, and whether it has room.
- */
+/* setup_device.c - which device a job runs on or is planned for, what is known about it, and whether it has room. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -31,8 +31,7 @@ int64_t corpus_bytes(const Corpus *c);     /* memory it keeps */
 uint64_t corpus_fingerprint(const Corpus *c);
 const char *corpus_text(const Corpus *c); /* "12 token shards of snug prepare, uint16"; borrows */
 
-/* Tokens begin .. begin + n - 1. starts[i]: token i begins a document (never told of the first; NULL: not asked).
- */
+/* Tokens begin .. begin + n - 1. starts[i]: token i begins a document (never told of the first; NULL: not asked). */
 void corpus_read(Corpus *c, int64_t begin, int64_t n, uint32_t *token, uint8_t *starts);
 /* How many of the tokens behind begin, up to begin + n - 1, begin a document. scratch: room for n tokens. */
 int64_t corpus_count_starts(Corpus *c, int64_t begin, int64_t n, uint32_t *scratch);

@@ -184,8 +184,7 @@ static bool go_on(PrepareJob *j, bool *done, Err *e) {
 
 typedef enum Remove { REMOVE_UNFINISHED, REMOVE_SHARDS, REMOVE_ALL } Remove;
 
-/* Of our files those that a killed run was writing, which their names tell, or those that make up shards, or all.
- */
+/* Of our files those that a killed run was writing, which their names tell, or those that make up shards, or all. */
 static bool remove_files(const PrepareJob *j, Remove what, Err *e) {
     char **names, path[1400];
     int64_t n;

@@ -1,11 +1,11 @@
 /* shard.h - a file of tokens, and where its documents begin.
  *
  *     header   SHARD_HEADER_BYTES, little-endian like all of it: "SNUGTOK\n", version, bytes of a token (2 or 4),
- * tokens, documents, the tokenizer's identity, the vocabulary's size, the end-of-text id, checksums (CRC-32) of
- *              the tokens, of the index and of the header itself
+ *              tokens, documents, the tokenizer's identity, the vocabulary's size, the end-of-text id, checksums
+ *              (CRC-32) of the tokens, of the index and of the header itself
  *     tokens   one after the other, documents without a gap between them
  *     index    behind the tokens, from a multiple of 8 on: where each document begins, 8 bytes each, and where the
- * last ends
+ *              last ends
  *
  * A document lies in one shard. A shard appears under its name when it is whole (file.h). */
 #ifndef DATA_SHARD_H

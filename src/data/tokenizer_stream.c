@@ -2,12 +2,14 @@
  * whole.
  *
  * Three rules keep them so.
- *   T1 A part ends where no added token can stand across (cut_place), and before a character that normalisation
- * leaves alone whatever stands before it. T2 Of its last gap only words are given out whose end was decided
- * without looking at the end of the part: PCRE2's hard partial matching says so. The pattern looks at nothing
- * before a word, so it goes on from there as it would have. T3 What is left of the gap stands in front of the next
- * part, normalised once already, and is not searched for added tokens again. Tokenizers for which one of them
- * cannot be kept are not streamed: all of the text is held until it ends. */
+ *   T1  A part ends where no added token can stand across (cut_place), and before a character that normalisation
+ *       leaves alone whatever stands before it.
+ *   T2  Of its last gap only words are given out whose end was decided without looking at the end of the part:
+ *       PCRE2's hard partial matching says so. The pattern looks at nothing before a word, so it goes on from there
+ *       as it would have.
+ *   T3  What is left of the gap stands in front of the next part, normalised once already, and is not searched for
+ *       added tokens again.
+ * Tokenizers for which one of them cannot be kept are not streamed: all of the text is held until it ends. */
 #include <string.h>
 
 #include "data/tokenizer_int.h"

@@ -1,6 +1,5 @@
 /* block_device.h - how a GPU cuts the ops of op_block.c: known here, because the cut gives the scratch bytes,
- * and a plan must know those without a device. Kernels include it too, so it sees only what both languages read.
- */
+ * and a plan must know those without a device. Kernels include it too, so it sees only what both languages read. */
 #ifndef IR_BLOCK_DEVICE_H
 #define IR_BLOCK_DEVICE_H
 

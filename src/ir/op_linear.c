@@ -11,7 +11,7 @@
  *
  *   linear_swiglu  in x(N,K) w(2F,K) bias(2F)?      out h(N,F): swiglu of a direct linear, rounded in between as it
  *                  would be
- *              stored: what plan/gate makes of two steps. w is int8 or nf4, N <= LINEAR_SWIGLU_ROWS
+ *                  stored: what plan/gate makes of two steps. w is int8 or nf4, N <= LINEAR_SWIGLU_ROWS
  *
  *   lora       in y0(N,M)? x(N,K) a(R,K) b(S,r) clock  out y(N,M) u(N,R)    R = groups*r, S = sum of rows
  *              u_g = drop(x) a_g^T;   y = y0, and y[:, col_g ...] += scale * u_g b_g^T; without y0 S = M

@@ -1,17 +1,21 @@
 /* op_state.c - the steps that change state: norms and updates, fills, and moves between homes.
  *
  *   sum_squares  in g                                     out part(1) fp64 = sum of g^2, in fp64, one order
- *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32 unscale(1)? fp32 limits(2)? fp32  out verdict(3) fp64:
- * scale, norm, ok norm = unscale * sqrt(sum of parts); scale = unscale * min(1, max/(norm+1e-6)); max_norm <= 0:
- * scale = unscale. ok = norm and loss are finite, and not above limits (LIMIT_*). unscale: gradients are 1/unscale
- * times too large (fp16) adamw        in weight g m v master? dials verdict clock   out weight m v master? verdict
- * ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2; w -= lr*mult*wd*w; w -=
- * lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one. bf16 weights without master and bf16
- * moments are rounded at random: rng_u16 of clock and key, the element, and rotation 0 (weight), 1 (m), 2 (v) of
- * its word (P6) sgd          in weight g m? master? dials verdict clock    out weight m? master? m = beta1*m + (g'
- * + wd*w); w -= lr*mult*m fill         out state: constant, normal or uniform by key and element copy         in
- * src out dst: the same bytes, any pools (side queue) decode       in stored out dense: format_table's decode, row
- * by row */
+ *   clip         in parts(n) fp64 loss(1) max_norm(1) fp32 unscale(1)? fp32 limits(2)? fp32
+ *                out verdict(3) fp64: scale, norm, ok
+ *                norm = unscale * sqrt(sum of parts); scale = unscale * min(1, max/(norm+1e-6)); max_norm <= 0:
+ *                scale = unscale. ok = norm and loss are finite, and not above limits (LIMIT_*). unscale: gradients
+ *                are 1/unscale times too large (fp16)
+ *   adamw        in weight g m v master? dials verdict clock   out weight m v master?
+ *                verdict ok = 0: nothing is written. g' = g*scale; m = b1*m + (1-b1)*g'; v = b2*v + (1-b2)*g'^2;
+ *                w -= lr*mult*wd*w; w -= lr*mult * (m*c1) / (sqrt(v*c2) + eps), in fp32 on master when there is one.
+ *                bf16 weights without master and bf16 moments are rounded at random: rng_u16 of clock and key, the
+ *                element, and rotation 0 (weight), 1 (m), 2 (v) of its word (P6)
+ *   sgd          in weight g m? master? dials verdict clock    out weight m? master?
+ *                m = beta1*m + (g' + wd*w); w -= lr*mult*m
+ *   fill         out state: constant, normal or uniform by key and element
+ *   copy         in src out dst: the same bytes, any pools (side queue)
+ *   decode       in stored out dense: format_table's decode, row by row */
 #include "ir/op_int.h"
 
 void op_sum_squares(Program *p, Tid part, Tid gradient) {

@@ -24,8 +24,7 @@ typedef struct Preset {
 #define LLAMA TYPE_LLAMA
 #define GSA TYPE_GSA
 static const Preset presets[] = {
-    /* name             family layers heads kv  dim hidden  ffn   vocab  positions   eps  theta  tied  llama3 bos
-       eos   std */
+    /* name, family, layers, heads, kv, dim, hidden, ffn, vocab, positions, eps, theta, tied, llama3, bos, eos, std */
     {"qwen2.5-0.5b", QWEN2, 24, 14, 2, 64, 896, 4864, 151936, 32768, 1e-6, 1e6, true, 0, 151643, 151643, 0.02},
     {"qwen2.5-1.5b", QWEN2, 28, 12, 2, 128, 1536, 8960, 151936, 131072, 1e-6, 1e6, true, 0, 151643, 151643, 0.02},
     {"qwen2.5-3b", QWEN2, 36, 16, 2, 128, 2048, 11008, 151936, 32768, 1e-6, 1e6, true, 0, 151643, 151643, 0.02},

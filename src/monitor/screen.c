@@ -1,5 +1,4 @@
-/* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6.
- */
+/* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6. */
 #include "monitor/screen.h"
 
 #include <dlfcn.h>

@@ -35,8 +35,7 @@ typedef struct Metrics {
 bool metrics_open(Metrics *m, const char *folder, int64_t resumed_step, Err *e);
 void metrics_close(Metrics *m);
 
-/* kind: "train", "eval", ... A record that cannot be written is in neither file: the same call may be made again.
- */
+/* kind: "train", "eval", ... A record that cannot be written is in neither file: the same call may be made again. */
 bool metrics_write(Metrics *m, const char *kind, int64_t step, const Metric *fields, int n, Err *e);
 
 #endif

@@ -4,9 +4,10 @@
  * Inside a container the group's own path may not be visible; then only the root of the mount is.
  *     v2: /proc/self/cgroup "0::/a/b"          /sys/fs/cgroup/a/b/memory.max, memory.high, memory.current
  *     v1: /proc/self/cgroup "4:memory:/a/b"    /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes,
- * memory.usage_in_bytes memory.high does not refuse: beyond it a process is held up until it hardly moves, so it
- * counts like a limit. Cached file pages that are not in active use count as usage there, although they can be
- * had: memory.stat says how many. */
+ *                                              memory.usage_in_bytes
+ * memory.high does not refuse: beyond it a process is held up until it hardly moves, so it counts like a limit.
+ * Cached file pages that are not in active use count as usage there, although they can be had: memory.stat says
+ * how many. */
 #include "obs/sensors.h"
 
 #include <stdio.h>
@@ -121,8 +122,7 @@ SensorMemory sensors_memory(void) {
     return sensors_memory_at("");
 }
 
-/* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken.
- */
+/* What is held already, and the program itself, are in a plan too: so they are added to what can still be taken. */
 SensorRoom sensors_room(void) {
     SensorMemory m = sensors_memory();
     ProcessMemory now = process_memory();

@@ -9,9 +9,9 @@
  * out depends on the replies alone, not on their order among problems.
  *
  * V1 a judgement that leaves criteria out is asked for again, once; what is then still missing does not count
- * V2 of two versions the one of higher quality is kept; a tie keeps the older, a known quality beats an unknown
- * one V3 an improvement begins from the version kept so far V4 the reference answer is never shown to a prompt and
- * never changes a score: it is compared on its own */
+ * V2 of two versions the one of higher quality is kept; a tie keeps the older, a known quality beats an unknown one
+ * V3 an improvement begins from the version kept so far
+ * V4 the reference answer is never shown to a prompt and never changes a score: it is compared on its own */
 #ifndef REASON_PIPELINE_H
 #define REASON_PIPELINE_H
 

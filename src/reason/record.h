@@ -6,7 +6,8 @@
  *                   "needs_improvement", "improvement_iteration", "kept_iteration",
  *                   "iterations": [{"iteration", "quality_score", "correct", "kept"}, ...],
  *                   "previous_versions": [{"iteration", "solution", "reasoning", "quality_score", "scores",
- * "evaluation", "correct", "cut"}, ...], "tokens": {role: n}, "cut", "note"}}
+ *                                          "evaluation", "correct", "cut"}, ...],
+ *                   "tokens": {role: n}, "cut", "note"}}
  *
  * iterations has a line for the first solution (0) and for each improvement; kept is the iteration kept from there
  * on. previous_versions are all that were not kept. What is unknown is null. */

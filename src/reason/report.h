@@ -11,8 +11,7 @@ void report_table(Str *out, const Tally *t);
 void report_csv_head(Str *out, const Rubric *r);
 void report_csv_row(Str *out, const Rubric *r, const json_t *record);
 
-/* One self-contained page: head with the summary, one item a problem, tail. facts: {label: text}, in this order.
- */
+/* One self-contained page: head with the summary, one item a problem, tail. facts: {label: text}, in this order. */
 void report_html_head(Str *out, const Tally *t, const json_t *facts);
 void report_html_item(Str *out, const Rubric *r, const json_t *record);
 void report_html_tail(Str *out);

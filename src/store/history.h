@@ -6,7 +6,7 @@
  *     {"step":12,"epoch":0,"row":96,"lr":0.01,"key":"5e..","samples":[7,31]}                       update 12, from 0
  *     {"update":12,"format":"bf16","norm":0.19,"error":0.0017,"checksum":"5a.."}     update-12.safetensors holds u[12]
  *     {"checkpoint":50,"checksum":"88.."}                    state-50/ holds the weights after 50 updates, and the
- * optimizer's
+ *                                                            optimizer's
  *     {"end":120,"checksum":"31.."}                          the run ended after 120 updates with these weights
  * A line is written once its update is done, by one call; a killed run leaves whole lines but for the last, which the
  * resumed run cuts off with whatever lies beyond its checkpoint. */
@@ -92,8 +92,7 @@ typedef struct HistoryLog {
 } HistoryLog;
 
 /* Looks without writing: resumed_step 0 needs a place without a log (or overwrite), otherwise the same job's log with
- * at least so many updates, which is cut back to them when it is begun. Takes over job. most_samples: of an update.
- */
+ * at least so many updates, which is cut back to them when it is begun. Takes over job. most_samples: of an update. */
 bool history_look(HistoryLog *l, const char *folder, json_t *job, int64_t stride, int64_t resumed_step,
                   bool overwrite, int64_t most_samples, Err *e);
 bool history_begin(HistoryLog *l, Err *e); /* the first write */

@@ -154,8 +154,7 @@ static int64_t common_word(const Hay *h, int64_t i, int64_t n) {
     return i < wanted ? i / often : h->spec.keys + (i - wanted) / seldom;
 }
 
-/* Frequencies fall as 1 / rank^2: of n places the first word has about 6 in 10, the second 15 in 100, the third 7.
- */
+/* Frequencies fall as 1 / rank^2: of n places the first word has about 6 in 10, the second 15 in 100, the third 7. */
 static int64_t frequent_word(int64_t i, int64_t n) {
     double place = ((double)i + 0.5) / (double)n, sum = 0;
     int64_t word = 0;

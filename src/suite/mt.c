@@ -1,5 +1,4 @@
-/* mt.c - MT19937 by its recurrence, seeded by an array of one word as Python does, and both ways of random.sample.
- */
+/* mt.c - MT19937 by its recurrence, seeded by an array of one word as Python does, and both ways of random.sample. */
 #include "suite/mt.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * With contraction gamma < 1, what lies beyond the window moves the weights by at most gamma^K / (1 - gamma) times
  * what was removed. Gaussian noise of standard deviation sigma on every weight hides a difference of at most `bound`
  * in the sense of (epsilon, delta): sigma = bound / epsilon * sqrt(2 ln(1.25 / delta)). The bound must be public:
- * chosen without looking at the samples. Noise is added once a request; of several requests epsilon and delta add up.
- */
+ * chosen without looking at the samples. Noise is added once a request; of several requests epsilon and delta add
+ * up. */
 #ifndef UNLEARN_CERTIFICATE_H
 #define UNLEARN_CERTIFICATE_H
 

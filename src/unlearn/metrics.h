@@ -31,8 +31,8 @@ double metric_mean(const double *x, int64_t n);
 double metric_harmonic_mean(const double *x, int64_t n);       /* 0 where one is */
 double metric_truth_forgotten(const double *ratio, int64_t n); /* mean min(r, 1/r) */
 double metric_truth_kept(const double *ratio, int64_t n);      /* mean max(0, 1 - r) */
-/* p-value of the two-sided Kolmogorov-Smirnov test that both are draws of one distribution: exact, by counting paths.
- */
+/* p-value of the two-sided Kolmogorov-Smirnov test that both are draws of one distribution: exact, by counting
+ * paths. */
 double metric_ks(double *statistic, const double *a, int64_t n, const double *b, int64_t m);
 /* Probability that a non-member's score is the higher one, ties half: scores of members and non-members. */
 double metric_auc(const double *member, int64_t n, const double *other, int64_t m);

@@ -102,8 +102,7 @@ TEST(rows_are_written_for_each_prompt) {
     EXPECT(!file_exists(test_path("bad.jsonl")));
 }
 
-/* A model learns from them with the answer alone scored, by the code that reads every other prompt and completion.
- */
+/* A model learns from them with the answer alone scored, by the code that reads every other prompt and completion. */
 TEST(rows_are_what_train_takes) {
     put("c.amr", corpus_text);
     expect_done(snug_run("amr rows %s --out %s", test_path("c.amr"), test_path("rows.jsonl")));

@@ -1,5 +1,4 @@
-/* test_plan_page.c - the picture and the page of `snug plan`: whole, safe, small, and with the numbers of --json.
- */
+/* test_plan_page.c - the picture and the page of `snug plan`: whole, safe, small, and with the numbers of --json. */
 #include <stdlib.h>
 
 #include "base/file.h"

@@ -1,6 +1,5 @@
 /* test_kernels.c - everything between the products on the GPU against the CPU: norms, rotary positions, SwiGLU,
- * add, embedding, loss sums, updates, fills, copies and decoded weights, on rows of 1, of odd and of real sizes.
- */
+ * add, embedding, loss sums, updates, fills, copies and decoded weights, on rows of 1, of odd and of real sizes. */
 #include <string.h>
 
 #include "base/rng.h"

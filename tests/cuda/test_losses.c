@@ -24,8 +24,8 @@ static void train(double *loss, char *checksum, int steps, const char *flags) {
     ran_free(&r);
 }
 
-/* The bounds, as shares of the loss: what 8 and 11 bits of a number, and rounding at random, do in a hundred updates.
- *  */
+/* The bounds, as shares of the loss: what 8 and 11 bits of a number, and rounding at random, do in a hundred
+ * updates. */
 TEST(losses_on_a_gpu_follow_the_cpu_in_fp32) {
     if (!cuda_test_ready()) return;
     static const struct {

@@ -1,5 +1,4 @@
-/* test_products.c - linear and lora with all their gradients on the GPU against the CPU, on every kind of border.
- */
+/* test_products.c - linear and lora with all their gradients on the GPU against the CPU, on every kind of border. */
 #include "base/rng.h"
 #include "base/units.h"
 #include "ir/product_device.h"
@@ -32,8 +31,8 @@ static double slack(int64_t k, Kinds f) {
 }
 
 /* The library rounds a 16-bit product once before it adds a bias or what was there so far: up to half a unit in the
- * last place of the product, which is no larger than the result and the number added (at most 6 deviations) together.
- *  */
+ * last place of the product, which is no larger than the result and the number added (at most 6 deviations)
+ * together. */
 static void expect_added(CudaTest *t, Tid id, double tolerance, Format f, bool added) {
     double half = f == FMT_BF16 ? 0x1p-8 : f == FMT_F16 ? 0x1p-11 : 0;
     if (!added || !half) cuda_test_expect(t, id, tolerance);

@@ -1,6 +1,6 @@
 /* test_scan.c - the row scanner against the JSON library: whatever it accepts, the library accepts with the same value
- * and the same length; what is usual it accepts; and broken bytes, cut texts and random edits change nothing of that.
- *  */
+ * and the same length; what is usual it accepts; and broken bytes, cut texts and random edits change nothing
+ * of that. */
 #include <stdlib.h>
 
 #include "base/mem.h"

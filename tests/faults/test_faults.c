@@ -69,8 +69,7 @@ static bool complain(const Sweep *w, const Job *j, const char *what, const char 
     return false;
 }
 
-/* What the hook was told about the call that failed, without the part that a temporary name adds. "": not fired.
- */
+/* What the hook was told about the call that failed, without the part that a temporary name adds. "": not fired. */
 static void fired_at(char *what, size_t size, const Job *j, const char *err) {
     char label[60];
     snprintf(label, sizeof label, "fault: %s %d fails: ", kinds[j->kind], j->n);

@@ -60,8 +60,7 @@ TEST(an_update_moves_into_backward_and_keeps_results) {
     }
 }
 
-/* 7B trained in full: 14 GiB of gradients become the few that are alive at once; recompute still works beside it.
- */
+/* 7B trained in full: 14 GiB of gradients become the few that are alive at once; recompute still works beside it. */
 TEST(early_updates_leave_no_gradients) {
     Machine m = machine_generic_cpu(1);
     m.kind = MACHINE_CUDA;

@@ -1,5 +1,5 @@
-/* test_curves.c - what changes the mathematics changes the loss curve by no more than is stated (docs/techniques.md).
- *  */
+/* test_curves.c - what changes the mathematics changes the loss curve by no more than is stated
+ * (docs/techniques.md). */
 #include <stdlib.h>
 
 #include "base/file.h"

@@ -1,5 +1,4 @@
-/* test_pipeline.c - the way of a problem under scripted replies: every branch, whatever the order of the replies.
- */
+/* test_pipeline.c - the way of a problem under scripted replies: every branch, whatever the order of the replies. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "reason/journal.h"

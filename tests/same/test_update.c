@@ -46,8 +46,7 @@ static double gradient_bytes(const char *flags, int64_t *process_bytes) {
     return bytes;
 }
 
-/* 494 million parameters: what remains at the peak is the gradient of the tied embedding, which has two writers.
- */
+/* 494 million parameters: what remains at the peak is the gradient of the tied embedding, which has two writers. */
 TEST(gradients_inside_backward_take_no_memory) {
     int64_t behind_bytes, inside_bytes, found_bytes;
     double behind = gradient_bytes("--clip 0 --update-in-backward off", &behind_bytes);

@@ -52,8 +52,7 @@ TEST(a_step_of_gradient_ascent_is_the_gradient_of_torch) {
     json_decref(j);
 }
 
-/* The divergence from itself is 0 with gradient 0: what is left goes through the logits, and must be the same step.
- */
+/* The divergence from itself is 0 with gradient 0: what is left goes through the logits, and must be the same step. */
 TEST(a_step_through_logits_is_the_step_through_log_probabilities) {
     snug_make_job((SnugJob){2, 32, 48});
     if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 4 --lr 3e-3 --threads "

@@ -1,5 +1,4 @@
-/* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals.
- */
+/* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals. */
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"

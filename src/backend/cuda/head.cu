@@ -161,8 +161,7 @@ template <typename T> DEVICE void clear_row(T *x, int n) {
     for (int i = packs * N + threadIdx.x; i < n; i += THREADS) x[i] = from_float<T>(0.0f);
 }
 
-/* What is said about a row, by one thread: in double, as the CPU does, and once, since some cards are slow at it.
- */
+/* What is said about a row, by one thread: in double, as the CPU does, and once, since some cards are slow at it. */
 template <bool ENTROPY> DEVICE float tell_row(const CudaHeadRows &h, int64_t row, float logit, int label, Score s) {
     double log_sum = log((double)s.sum), lse = (double)s.top + log_sum;
     float logp =

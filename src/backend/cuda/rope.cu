@@ -6,7 +6,8 @@
  * V pairs, 16 bytes of each half where D/2 allows, are being loaded. 2 numbers moved; v is copied, or stays where it
  * stands when y is x.
  *   rope_put: the same for q; k goes rotated, v as it is, into slot position of its row of the cache (none for a
- * negative position). Numbers are rounded to the activations' format first, so the bits are those of rope and a copy.
+ *   negative position). Numbers are rounded to the activations' format first, so the bits are those of rope and a
+ *   copy.
  * Where positions are inputs, the angles are computed before the wait of programmatic dependent launch (chain.cuh).
  *   int8: a warp a head; the codes and the scale are those of ir/format.c. */
 #include "backend/cuda/chain.cuh"
