@@ -44,6 +44,17 @@ for text in 'char *f(void) { return g(); }' 'char *f(long n) { return n; }' 'flo
 done
 verdict calls_without_a_prototype_and_mixed_pointers_do_not_compile $bad
 
+# Most machines have no CUDA: without HAVE_CUDA nothing but its own room may include its headers.
+for header in cuda_runtime_api cuda_runtime cuda cublasLt cudnn; do
+    echo '#error a header of CUDA' > "$work/broken/$header.h"
+done
+bad=0
+for file in $(grep -rl --include='*.[ch]' '"backend/cuda/' src tests | grep -v -e '^src/backend/cuda/' -e '/cuda_on_host/'); do
+    $CC -std=c11 -D_GNU_SOURCE -I"$work/broken" -Isrc -I. -fsyntax-only -x c "$file" > "$work/log" 2>&1 || bad=1
+    ! grep -q 'header of CUDA' "$work/log" || { bad=1; break; }
+done
+verdict a_build_without_cuda_needs_no_header_of_it $bad
+
 # A machine that cannot install: nothing but these tools, and libraries that are not there.
 mkdir "$work/bin"
 for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname stat env ls paste "$CC" as ld; do

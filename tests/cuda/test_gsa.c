@@ -1,7 +1,6 @@
 /* test_gsa.c - gated sparse attention on the GPU against the CPU: gates, selections by every rule with and without a
  * cache, attention over selected keys and its gradient, the indexer's loss and its gradient, reports. Selections may
  * differ where two scores are as good as equal: such tokens are counted. */
-#include "backend/cuda/cuda.h"
 #include "base/rng.h"
 #include "ir/sparse.h"
 #include "tests/cuda/cuda_test.h"
@@ -479,11 +478,27 @@ TEST(attention_over_selected_keys_on_the_gpu_is_the_cpus) {
     }
 }
 
+/* Short rows are gathered as long ones are. */
+static void gather_all(bool yes) {
+#ifdef HAVE_CUDA
+    cuda_backend(cuda_test_device())->gathers_all = yes;
+#endif
+}
+
+/* Gives how it was. */
+static bool be_deterministic(bool yes) {
+    bool was = false;
+#ifdef HAVE_CUDA
+    CudaBackend *gpu = cuda_backend(cuda_test_device());
+    was = gpu->deterministic, gpu->deterministic = yes;
+#endif
+    return was;
+}
+
 /* Backward of long rows, made to serve short ones; whole: also where the processor plays the kernels. */
 static void gathered_case(const Shape *c, int64_t from, uint32_t thin, bool deterministic, bool whole, double by) {
     CudaTest t;
     AttrHeads heads = sparse_of(c, KEEP_FIXED, SELECT_LEARNED).heads;
-    CudaBackend *gpu = cuda_backend(cuda_test_device());
     int64_t n = c->rows * c->seq;
     if (!sparse_device_gathers(&heads, c->f)) return;
     cuda_test_open(&t, "back over gathered keys, %s, %lld rows of %lld, heads of %d, 1 of %u keys%s", format_name(c->f),
@@ -491,12 +506,11 @@ static void gathered_case(const Shape *c, int64_t from, uint32_t thin, bool dete
     t.whole = whole;
     t.scratch = sparse_device_gathered_grad_bytes(&heads, n);
     Tid qkv = normal(&t, c->f, n, (c->heads + 2 * c->kv_heads) * c->dim, 1), keys = thin_keys(&t, c, from, thin);
-    bool was = gpu->deterministic;
-    gpu->gathers_all = true;
-    gpu->deterministic = deterministic;
+    bool was = be_deterministic(deterministic);
+    gather_all(true);
     attend_and_back(&t, c, qkv, keys, deterministic, by);
-    gpu->gathers_all = false;
-    gpu->deterministic = was;
+    gather_all(false);
+    be_deterministic(was);
     cuda_test_close(&t);
 }
 
@@ -588,12 +602,6 @@ TEST(the_loss_of_an_indexer_on_the_gpu_is_the_cpus) {
             for (int relu = 0; relu < 2; relu++) loss_case(&shapes[i], selected, relu);
 }
 
-static void gather_losses(bool yes) {
-#ifdef HAVE_CUDA
-    cuda_backend(cuda_test_device())->gathers_all = yes;
-#endif
-}
-
 /* Otherwise tiles do it, whose pairs are rounded to 16 bits. */
 static bool can_gather_losses(const AttrSparse *k) {
 #ifdef HAVE_CUDA
@@ -625,7 +633,7 @@ static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool
     for (int64_t i = 0; i < n * c->heads; i++) ((float *)t.initial[lse])[i] += logf((float)c->k);
     t.p.t[stat].role = ROLE_STATISTIC;
     t.p.t[d_bias].role = ROLE_GRADIENT;
-    gather_losses(c->seq <= SPARSE_DEVICE_LONG);
+    gather_all(c->seq <= SPARSE_DEVICE_LONG);
     Step s = {.op = OP_INDEX_LOSS, .attr.sparse = at};
     s.index_loss.in.index = index, s.index_loss.in.bias = bias, s.index_loss.in.qkv = qkv, s.index_loss.in.lse = lse;
     s.index_loss.in.keys = keys, s.index_loss.in.doc_begin = docs, s.index_loss.in.weight = weight;
@@ -640,7 +648,7 @@ static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool
     cuda_test_run(&t, s, false);
     cuda_test_near(&t, d_index, 10 * slack(c->f), slack(c->f)); /* they are 1 to 20 in the mean */
     cuda_test_near(&t, d_bias, 1e-2, 1e-3);
-    gather_losses(false);
+    gather_all(false);
     cuda_test_close(&t);
 }
 
