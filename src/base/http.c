@@ -4,11 +4,11 @@
  * libcurl 4 never change. It allocates through base/mem.h. */
 #include "base/http.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/units.h"
@@ -90,11 +90,9 @@ static void *opened; /* stays open: its own clean-up runs when the process ends 
 static int users;    /* of its global state */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool find_calls(void *handle) {
-    const struct {
-        const char *name;
-        void **to;
-    } entry[] = {
+static bool open_library(void) {
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"};
+    const LibraryCall calls[] = {
         {"curl_global_init_mem", (void **)&library.global_init_mem},
         {"curl_global_cleanup", (void **)&library.global_cleanup},
         {"curl_easy_init", (void **)&library.easy_init},
@@ -113,20 +111,7 @@ static bool find_calls(void *handle) {
         {"curl_multi_poll", (void **)&library.multi_poll},
         {"curl_multi_info_read", (void **)&library.multi_info_read},
     };
-    for (int i = 0; i < COUNT_OF(entry); i++)
-        if (!(*entry[i].to = dlsym(handle, entry[i].name))) return false;
-    return true;
-}
-
-static bool open_library(void) {
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"};
-    for (int i = 0; i < COUNT_OF(names) && !opened; i++) {
-        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (handle && find_calls(handle))
-            opened = handle;
-        else if (handle)
-            dlclose(handle);
-    }
+    if (!opened) opened = library_open(names, COUNT_OF(names), calls, COUNT_OF(calls));
     return opened != NULL;
 }
 

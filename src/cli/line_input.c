@@ -1,7 +1,6 @@
 /* line_input.c - libedit's interface as far as it is used here, and where typed lines are remembered. */
 #include "cli/line_input.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
 #include <locale.h>
@@ -14,6 +13,7 @@
 #include <wchar.h>
 
 #include "base/file.h"
+#include "base/library.h"
 #include "cli/cmd.h"
 
 enum { HISTORY_LINES = 1000 };
@@ -55,23 +55,18 @@ struct LineInput {
 
 static bool open_library(EditLibrary *l) {
     static const char *const names[] = {"libedit.so.2", "libedit.so.0", "libedit.so"}; /* Debian's, and others' */
-    for (int i = 0; i < COUNT_OF(names) && !l->handle; i++) l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    const struct {
-        void **to;
-        const char *name;
-    } calls[] = {{(void **)&l->init, "el_init"},
-                 {(void **)&l->end, "el_end"},
-                 {(void **)&l->set, "el_set"},
-                 {(void **)&l->gets, "el_gets"},
-                 {(void **)&l->resize, "el_resize"},
-                 {(void **)&l->history_init, "history_init"},
-                 {(void **)&l->history_end, "history_end"},
-                 {(void **)&l->history, "history"}};
-    bool ok = l->handle;
-    for (int i = 0; ok && i < COUNT_OF(calls); i++) ok = (*calls[i].to = dlsym(l->handle, calls[i].name));
-    if (l->handle && !ok) dlclose(l->handle);
-    if (!ok) l->handle = NULL;
-    return ok;
+    const LibraryCall calls[] = {
+        {"el_init", (void **)&l->init},
+        {"el_end", (void **)&l->end},
+        {"el_set", (void **)&l->set},
+        {"el_gets", (void **)&l->gets},
+        {"el_resize", (void **)&l->resize},
+        {"history_init", (void **)&l->history_init},
+        {"history_end", (void **)&l->history_end},
+        {"history", (void **)&l->history},
+    };
+    l->handle = library_open(names, COUNT_OF(names), calls, COUNT_OF(calls));
+    return l->handle != NULL;
 }
 
 static LineInput *reader; /* whose line is read: libedit's calls know the editor, of which there is one */

@@ -202,7 +202,5 @@ void options_write_yaml(Str *out, const Options *o);
 
 /* {name: text}; maths: only what a resumed run must not change. Gives. */
 json_t *options_json(const Options *o, bool maths);
-/* Refuses, by name, a run whose mathematics differ from those saved by options_json(o, true). */
-bool options_check_maths(const Options *o, const json_t *saved, Err *e);
 
 #endif

@@ -275,23 +275,3 @@ json_t *options_json(const Options *o, bool maths) {
     }
     return map;
 }
-
-bool options_check_maths(const Options *o, const json_t *saved, Err *e) {
-    Str changes = {0};
-    for (int i = 0; i < OPT_COUNT; i++) {
-        if (!takes_part(o, (OptId)i)) continue;
-        const char *name = option_rows[i].name, *now = opt_text(o, (OptId)i);
-        const char *then = json_string_value(json_object_get(saved, name));
-        if (now == then || (now && then && !strcmp(now, then))) continue;
-        str_addf(&changes, "%s--%s was %.60s, is %.60s", changes.len ? "; " : "", name, then ? then : "not set",
-                 now ? now : "not set");
-    }
-    bool same = changes.len == 0;
-    if (!same)
-        fail(e, ERR_USAGE,
-             "this changes the mathematics of the run that is resumed: %.700s. "
-             "Use the old values, or begin a new run in another --out",
-             str_text(&changes));
-    str_free(&changes);
-    return same;
-}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/choose.h"
 #include "model/model.h"
 
 static const char *const kind_names[OFFLOAD_KINDS] = {"weights", "moments", "gradients", "inputs"};
@@ -13,16 +14,11 @@ static const char *const kind_names[OFFLOAD_KINDS] = {"weights", "moments", "gra
 
 static bool parse_kind(OffloadKind *kind, const char *word, int64_t len, Err *e) {
     char copy[32] = "";
+    int which;
     memcpy(copy, word, (size_t)MIN2(len, (int64_t)sizeof copy - 1));
-    for (int k = 0; k < OFFLOAD_KINDS; k++)
-        if (!strcmp(copy, kind_names[k])) {
-            *kind = (OffloadKind)k;
-            return true;
-        }
-    const char *near = str_nearest(copy, kind_names, OFFLOAD_KINDS);
-    return fail(e, ERR_USAGE,
-                "offload: '%s' cannot be kept outside the device.%s%s%s Kinds: weights, moments, gradients, inputs",
-                copy, near ? " Did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (!choose_name(&which, copy, kind_names, OFFLOAD_KINDS, "offload kind", e)) return false;
+    *kind = (OffloadKind)which;
+    return true;
 }
 
 /* "12", "disk" or "disk:12" behind a kind's equals sign; *at moves behind it. */

@@ -1,10 +1,10 @@
 /* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6. */
 #include "monitor/screen.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "base/mem.h"
 #include "monitor/view.h"
 
@@ -35,11 +35,9 @@ struct Screen {
     int (*getmaxx)(const void *), (*getmaxy)(const void *);
 };
 
-static bool find_calls(Screen *s) {
-    const struct {
-        const char *name;
-        void **to;
-    } entry[] = {
+static bool open_library(Screen *s) {
+    static const char *const names[] = {"libncursesw.so.6", "libncurses.so.6"};
+    const LibraryCall calls[] = {
         {"stdscr", (void **)&s->window},
         {"newterm", (void **)&s->newterm},
         {"delscreen", (void **)&s->delscreen},
@@ -62,20 +60,8 @@ static bool find_calls(Screen *s) {
         {"getmaxx", (void **)&s->getmaxx},
         {"getmaxy", (void **)&s->getmaxy},
     };
-    for (int i = 0; i < COUNT_OF(entry); i++)
-        if (!(*entry[i].to = dlsym(s->library, entry[i].name))) return false;
-    return true;
-}
-
-static bool open_library(Screen *s) {
-    static const char *const names[] = {"libncursesw.so.6", "libncurses.so.6"};
-    for (int i = 0; i < COUNT_OF(names); i++) {
-        s->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (s->library && find_calls(s)) return true;
-        if (s->library) dlclose(s->library);
-        s->library = NULL;
-    }
-    return false;
+    s->library = library_open(names, COUNT_OF(names), calls, COUNT_OF(calls));
+    return s->library != NULL;
 }
 
 static void set_up(Screen *s, bool colours) {

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/library.h"
 #include "base/mem.h"
 
 enum { LISTENERS = 64, CONNECTIONS = 128, END_OF_STREAM = -1 };
@@ -64,11 +65,9 @@ struct Server {
 
 /* ---- the library ---- */
 
-static bool find_calls(Library *l) {
-    const struct {
-        const char *name;
-        void **to;
-    } entry[] = {
+static bool open_library(Library *l, Err *e) {
+    static const char *const names[] = {"libmicrohttpd.so.12"};
+    const LibraryCall calls[] = {
         {"MHD_start_daemon", (void **)&l->start},
         {"MHD_stop_daemon", (void **)&l->stop},
         {"MHD_run", (void **)&l->run},
@@ -82,16 +81,9 @@ static bool find_calls(Library *l) {
         {"MHD_suspend_connection", (void **)&l->suspend},
         {"MHD_resume_connection", (void **)&l->resume},
     };
-    for (int i = 0; i < COUNT_OF(entry); i++)
-        if (!(*entry[i].to = dlsym(l->handle, entry[i].name))) return false;
-    *(void **)&l->run_wait = dlsym(l->handle, "MHD_run_wait");
-    return true;
-}
-
-static bool open_library(Library *l, Err *e) {
-    l->handle = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
-    if (l->handle && find_calls(l)) return true;
-    if (l->handle) dlclose(l->handle);
+    l->handle = library_open(names, COUNT_OF(names), calls, COUNT_OF(calls));
+    if (l->handle) *(void **)&l->run_wait = dlsym(l->handle, "MHD_run_wait");
+    if (l->handle) return true;
     return fail(e, ERR_FAIL,
                 "--serve needs libmicrohttpd (version 0.9.52 and later), which is not here: `make deps` installs "
                 "it; packages libmicrohttpd-dev (Debian, Ubuntu), libmicrohttpd (Fedora, Arch, openSUSE)");

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/choose.h"
 #include "plan/plan_int.h"
 
 static const char *const level_names[RECOMPUTE_LEVELS] = {"none", "norm", "ffn", "block", "twice"};
@@ -27,15 +28,11 @@ const char *plan_recompute_name(RecomputeLevel level) {
 
 static bool parse_level(RecomputeLevel *level, const char *word, int64_t len, Err *e) {
     char copy[32] = "";
+    int which;
     memcpy(copy, word, (size_t)MIN2(len, (int64_t)sizeof copy - 1));
-    for (int i = 0; i < RECOMPUTE_LEVELS; i++)
-        if (!strcmp(copy, level_names[i])) {
-            *level = (RecomputeLevel)i;
-            return true;
-        }
-    const char *near = str_nearest(copy, level_names, RECOMPUTE_LEVELS);
-    return fail(e, ERR_USAGE, "recompute: no level is called '%s'.%s%s%s Levels: none, norm, ffn, block, twice", copy,
-                near ? " Did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (!choose_name(&which, copy, level_names, RECOMPUTE_LEVELS, "recompute level", e)) return false;
+    *level = (RecomputeLevel)which;
+    return true;
 }
 
 static bool parse_number(int *n, const char **text) {

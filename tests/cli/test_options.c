@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "store/trainer_state.h"
 #include "tests/cli/words.h"
 #include "tests/test.h"
 
@@ -630,12 +631,18 @@ static void expect_maths(const char *before, const char *after, const char *refu
     snprintf(a, sizeof a, JOB "%s", before);
     snprintf(b, sizeof b, JOB "%s", after);
     EXPECT_OK(parse(&o, CMD_TRAIN, a, &e));
-    json_t *saved = options_json(&o, true);
     EXPECT_OK(parse(&next, CMD_TRAIN, b, &e));
-    bool same = options_check_maths(&next, saved, &e);
+    json_t *then = options_json(&o, true), *later = options_json(&next, true);
+    TrainerState saved = {0}, now = {0};
+    trainer_state_set_all(&saved, then);
+    trainer_state_set_all(&now, later);
+    bool same = trainer_state_check_settings(&saved, &now, &e);
     if (!EXPECT(same == !refusal) || !EXPECT(!refusal || strstr(e.text, refusal)))
         test_note("    '%s' then '%s': %s", before, after, same ? "accepted" : e.text);
-    json_decref(saved);
+    trainer_state_free(&saved);
+    trainer_state_free(&now);
+    json_decref(then);
+    json_decref(later);
     options_free(&o);
     options_free(&next);
 }
@@ -643,24 +650,24 @@ static void expect_maths(const char *before, const char *after, const char *refu
 TEST(options_resume_refuses_changed_mathematics_by_name) {
     expect_maths("", "", NULL);
     expect_maths("--lr|2e-4", "--lr|0.0002", NULL); /* one value, two spellings */
-    expect_maths("--lr|2e-4", "--lr|1e-4", "--lr was 0.0002, is 0.0001");
+    expect_maths("--lr|2e-4", "--lr|1e-4", "lr was 0.0002 and is 0.0001");
     expect_maths("--micro-batch|2|--accum|8", "--micro-batch|4|--accum|4", NULL);
-    expect_maths("--micro-batch|2|--accum|8", "--micro-batch|2|--accum|4", "--global-batch was 16, is 8");
+    expect_maths("--micro-batch|2|--accum|8", "--micro-batch|2|--accum|4", "global-batch was 16 and is 8");
     expect_maths("--recompute|none|--threads|1", "--recompute|block|--threads|2|--head-chunk|64|--budget|1GiB",
                  NULL);
     expect_maths("--save-steps|5|--data|a", "--save-steps|7|--data|b", NULL);
     expect_maths("--lora-rank|8", "--lora-rank|16", NULL); /* no adapters in this run */
     expect_maths("--mode|lora|--lora-rank|8", "--mode|lora|--lora-rank|16",
-                 "--lora-rank was 8, is 16; --lora-alpha was 16");
+                 "lora-rank was 8 and is 16; lora-alpha was 16");
     expect_maths("--lora-targets|q,k|--mode|lora", "--lora-targets|k_proj,q_proj|--mode|lora", NULL);
     expect_maths("--steps|10", "--steps|20",
                  NULL); /* a run may be lengthened; the run says what that does to its schedule */
     expect_maths("--epochs|1", "--epochs|3", NULL);
     expect_maths("--steps|10|--schedule|constant", "--steps|20|--schedule|constant", NULL);
     expect_maths("--steps|10|--epochs|3", "--steps|10", NULL);
-    expect_maths("", "--max-samples|9", "--max-samples was not set, is 9");
-    expect_maths("--max-samples|9", "", "--max-samples was 9, is not set");
-    expect_maths("--seed|1", "--seed|2", "--seed");
+    expect_maths("", "--max-samples|9", "max-samples was not set and is 9");
+    expect_maths("--max-samples|9", "", "max-samples was 9 and is not set");
+    expect_maths("--seed|1", "--seed|2", "seed was 1 and is 2");
 }
 
 TEST(options_json_holds_the_job_and_not_the_invocation) {

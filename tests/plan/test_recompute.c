@@ -49,7 +49,7 @@ TEST(recompute_option_is_parsed) {
             test_note("    '%s'", wrong[i]);
     }
     plan_parse_recompute(l, 28, "blok", &e);
-    EXPECT(strstr(e.text, "'block'?") != NULL);
+    EXPECT(strstr(e.text, "Did you mean block?") != NULL);
 }
 
 /* Per layer and level: how many clones of which ops. Nothing else is cloned: not the down projection, not its
