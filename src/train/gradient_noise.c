@@ -2,7 +2,7 @@
  * many tokens. */
 #include <math.h>
 
-#include "train/run.h"
+#include "train/run_int.h"
 
 #define KEEP 0.98 /* of the means, from update to update */
 

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "store/folder.h"
-#include "train/run.h"
+#include "train/run_int.h"
 #include "weights/weights.h"
 
 int64_t log_writer_bytes(int64_t most_samples) {

@@ -2,7 +2,7 @@
  *
  * Half on an overflow, double after a window of good updates: the customary rule. Powers of two change no digit of a
  * gradient that neither overflows nor vanishes. Gradients of exact zeros would let it grow without an end: a limit. */
-#include "train/run.h"
+#include "train/run_int.h"
 
 static const double most = 0x1p32;
 

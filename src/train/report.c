@@ -1,7 +1,7 @@
 /* report.c - what a model says about its attention while it is trained or evaluated: indexer recall, keys, gates. */
 #include <math.h>
 
-#include "train/run.h"
+#include "train/run_int.h"
 
 static bool logs_after(const Run *r, int64_t step) {
     return step % r->o.log_steps == 0 || step == r->o.total_steps || step == 1;

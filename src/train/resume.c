@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "store/checkpoint.h"
-#include "train/run.h"
+#include "train/run_int.h"
 #include "weights/weights.h"
 
 /* The schedule that the checkpoint's run had; its kind, rates and floor are among the settings that agree. */

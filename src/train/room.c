@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "store/hf.h"
 #include "store/jsonfile.h"
-#include "train/run.h"
+#include "train/run_int.h"
 #include "weights/weights.h"
 
 enum { RECORD_BYTES = 1200 }; /* of metrics, events and log together, for one logged step */

@@ -1,5 +1,5 @@
 /* run.c - the loop: fill a batch, play the micro-steps, play the update, look at the numbers. */
-#include "train/run.h"
+#include "train/run_int.h"
 
 #include <math.h>
 #include <stdio.h>

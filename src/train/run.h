@@ -151,8 +151,6 @@ typedef struct GradientNoise { /* exponential means; begins as zeros */
     double noise;   /* of the trace of one token's covariance */
     double weight;  /* of what they hold */
 } GradientNoise;
-void gradient_noise_add(GradientNoise *n, double few_norm, double few_tokens, double many_norm, double many_tokens);
-double gradient_noise_scale(const GradientNoise *n); /* tokens; NaN: not known, the signal drowns */
 
 struct Run {
     Job *job;                   /* keeps */
@@ -190,31 +188,24 @@ bool run_start_weights(Run *r, Err *e); /* those that a run begins with, as run_
 bool run_train(Run *r, RunResult *out, Err *e);
 /* Mean loss over the scored tokens of a set. */
 bool run_evaluate(Run *r, Dataset *d, double *loss, int64_t *tokens, Err *e);
+/* What the evaluation has found (JobSpec.report): of every layer, and over all. */
+void run_read_report(const Run *r, AttentionReport *layer, AttentionReport *all);
 
 /* Host memory of the batches; d: what is trained on, NULL for an evaluation. */
 int64_t run_batch_bytes(const JobSpec *s, int64_t global_batch, const Dataset *d, int data_workers);
-int64_t run_epoch_rows(const Run *r); /* of what it is fed with */
 int64_t run_steps_per_epoch(const Dataset *d, int64_t global_batch);
 
-/* save.c: what cannot be written now is tried again until it is, or goes to the spare folder; false: a signal
- * ended the waiting, or it is no matter of the disk. */
-typedef bool RunWrite(Run *r, const char *root, void *what, Err *e); /* root: the run folder, or one in its place */
-bool run_until_written(Run *r, RunWrite *put, void *what, Err *e);
-bool run_save_checkpoint(Run *r, Err *e);
-bool run_save_result(Run *r, RunResult *out, Err *e);
 /* What was trained, as others read it: an HF model folder, or a PEFT adapter. */
 bool run_write_trained(Run *r, const char *folder, Err *e);
 /* What was read back from the device is sound. A device that failed stays so: waiting would not help. */
 bool run_sync_device(Run *r, Err *e);
-bool run_has_result(const Run *r); /* it stands in the run folder */
-void run_name_result(const Run *r, RunResult *out);
 bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Err *e);
 
-/* resume.c */
-/* it is this run's checkpoint; d may be NULL */
+/* ---- before anything is written ---- */
+
+/* resume.c: it is this run's checkpoint; d may be NULL. */
 bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e);
 void run_say_length(const RunFolder *f, const RunOptions *o); /* what another length does to the learning rate */
-bool run_resume(Run *r, Err *e);
 
 /* room.c: what is written, in bytes, and whether it has room. */
 typedef struct SavePlan {
@@ -227,18 +218,10 @@ typedef struct SavePlan {
     int64_t disk_bytes; /* that the run may take beyond what stands in its folder now; -1: not known */
 } SavePlan;
 bool run_plan_saving(SavePlan *s, const Job *j, const RunOptions *o, Err *e);
-bool run_is_passing(const RunOptions *o, int64_t step); /* a checkpoint made then stands until the next one does */
-AdapterConfig run_adapter_config(const JobSpec *s, const char *base_name);
 /* ERR_BUDGET with the missing bytes. */
 bool run_check_room(const SavePlan *s, const Job *j, const RunOptions *o, const char *offload_dir, Err *e);
 void run_saving_text(Str *out, const SavePlan *s, const RunOptions *o);
 json_t *run_saving_json(const SavePlan *s, const RunOptions *o); /* gives */
-
-/* report.c: what attention does on the next batch, as a row of metrics. Nothing where the model does not say. */
-bool run_reports_after(const Run *r, int64_t step);
-bool run_report(Run *r, AttentionReport *out, Err *e);
-/* What the evaluation has found (JobSpec.report): of every layer, and over all. */
-void run_read_report(const Run *r, AttentionReport *layer, AttentionReport *all);
 
 /* step_log.c: what the step log takes on disk, and its lines. */
 typedef struct StepLogPlan {
@@ -252,48 +235,16 @@ bool run_plan_step_log(StepLogPlan *p, const Job *j, const RunOptions *o, Err *e
 /* ERR_BUDGET with the missing bytes; saving: what the run's own folder takes of the same disk. */
 bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const RunOptions *o, Err *e);
 void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOptions *o);
-bool run_log_open(Run *r, Err *e); /* the weights that the first update begins with are there */
-bool run_logs_state_after(const Run *r, int64_t step); /* the log looks at the state then */
-bool run_log_step(Run *r, const Update *u, Err *e);    /* an update that is done, and the checkpoint behind it */
-bool run_log_end(Run *r, Err *e);
-/* log_writer.c: what a step hands over to be written beside the next ones. Nothing without a step log. */
-bool log_writer_open(Run *r, Err *e);
-void log_writer_close(Run *r); /* what was handed over is written first */
-bool log_writer_step(Run *r, const HistoryStep *s, Err *e);
-bool log_writer_update(Run *r, int64_t step, Err *e);
-bool log_writer_state(Run *r, Err *e);
-bool log_writer_drain(Run *r, Err *e); /* all of it is written */
 
-/* spike.c */
-SpikeLimits spike_limits(const SpikeState *s, const SpikeRule *rule); /* of the next update */
-SpikeState spike_after(SpikeState s, const SpikeRule *rule, double loss, double norm, bool skipped);
-bool spike_is_one(const SpikeLimits *limits, double loss, double norm);
-void spike_text(char *out, size_t size, const SpikeLimits *limits, double loss, double norm);
+/* ---- one update (step.c), for those that queue it themselves: nothing here waits ---- */
 
-/* warm.c: plays every program until the device keeps it, changing no state; fills the ledger's measured column. */
-bool run_warm(Run *r, Err *e);
-
-/* loss_scale.c: what follows from an update whose gradients were finite or not. window 0: the loss is not scaled. */
-LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
-
-/* step.c: queueing never waits; reading waits for that update alone. */
-/* before: still on its way; NULL: none is. False: u is not complete and nothing of the state has changed; without a
- * code in e the process was asked to leave. */
-bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e);
 void step_queue_update(Run *r, const Update *u);
-bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */
-void step_load_micro(Run *r, int64_t micro); /* inputs and dials of one micro-batch of the next update */
 void step_put_batch(Run *r, const Batch *batch);
 void step_put_float(Run *r, Tid t, double value);
-void step_put_limits(Run *r, SpikeLimits limits, double scale); /* scale: of the loss */
 void step_put_divisor(Run *r, const Update *u, int64_t scored);
-/* inputs, beta and clock of a micro-step */
+/* Inputs, beta and clock of a micro-step. */
 void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro);
 int64_t step_list_update(Run *r, DataPlace at); /* the rows of an update into r->rows; gives their scored tokens */
 uint64_t step_key(const Run *r, int64_t step);  /* of what that update draws */
-
-/* trim.c: after an update whose numbers are read: idle memory is given back, and taken again. */
-bool run_trim(Run *r, Err *e);
-
 
 #endif

@@ -17,7 +17,7 @@
 #include "store/folder.h"
 #include "store/hf.h"
 #include "store/jsonfile.h"
-#include "train/run.h"
+#include "train/run_int.h"
 #include "weights/weights.h"
 
 /* ---- until it is written ---- */

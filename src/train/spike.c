@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "train/run.h"
+#include "train/run_int.h"
 
 /* A run that hardly changes has no deviation worth the name: a hundredth of the mean is the least. */
 static double limit_of(const RunningMean *m, const SpikeRule *rule) {

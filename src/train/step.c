@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "base/stop.h"
 #include "obs/sensors.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 enum { NOTE_LOSS, NOTE_VERDICT, NOTE_NOISE };
 

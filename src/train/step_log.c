@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "obs/sensors.h"
-#include "train/run.h"
+#include "train/run_int.h"
 #include "weights/weights.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include "base/stop.h"
 #include "base/units.h"
 #include "obs/sensors.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 static void wait_seconds(double seconds) { /* or until a signal */
     double until = sensors_seconds() + seconds;

@@ -5,7 +5,7 @@
  * are used: products are chosen by their time on numbers like those to come. */
 #include <math.h>
 
-#include "train/run.h"
+#include "train/run_int.h"
 
 static void put_dials(Run *r) {
     float dials[DIAL_WORDS] = {0};

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "tests/snug.h"
 #include "tests/test.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 /* The norm of the mean of `tokens` draws of a gradient of 64 numbers: each 0.1, and noise of deviation 2. */
 static double drawn_norm(int64_t tokens, uint64_t key) {

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
-#include "train/run.h"
+#include "train/run_int.h"
 
 #define REFERENCE "tests/train/schedules.json" /* tools/make_schedule_golden.py */
 
