@@ -105,6 +105,24 @@ void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context) {
         if (spins > SPINS) sched_yield();
 }
 
+enum { COPY_BYTES = 1 << 20 };
+
+typedef struct Copying {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} Copying;
+
+static void copy_tile(void *context, int64_t tile, int worker) {
+    const Copying *c = context;
+    int64_t at = tile * COPY_BYTES;
+    memcpy(c->to + at, c->from + at, (size_t)MIN2(COPY_BYTES, c->bytes - at));
+}
+
+void threads_copy(Threads *t, void *to, const void *from, int64_t bytes) {
+    threads_for(t, (bytes + COPY_BYTES - 1) / COPY_BYTES, copy_tile, &(Copying){to, from, bytes});
+}
+
 int thread_start(pthread_t *id, int64_t stack_bytes, void *(*fn)(void *), void *context, const char *what) {
     sigset_t all, before;
     pthread_attr_t small;

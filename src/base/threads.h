@@ -20,6 +20,8 @@ int threads_count(const Threads *t);
 /* Returns when all tiles are done. t NULL: the caller does them alone. */
 void threads_for(Threads *t, int64_t tiles, TileFn *fn, void *context);
 
+void threads_copy(Threads *t, void *to, const void *from, int64_t bytes); /* memcpy by the team */
+
 int threads_available(void); /* cores this process may use */
 
 /* A thread of a stack that can be planned, which no signal interrupts: those are for the thread that began the

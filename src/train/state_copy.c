@@ -11,8 +11,6 @@ typedef struct StatePart {
     int64_t at, bytes;   /* in the copy */
 } StatePart;
 
-enum { TILE_BYTES = 256 << 10 };
-
 static bool belongs(const Tensor *t, Role trained) {
     bool optimizer = t->role == ROLE_MOMENT || t->role == ROLE_MASTER;
     return !t->base && (optimizer || (t->role == trained && !t->model));
@@ -80,24 +78,11 @@ void state_copy_close(StateCopy *c) {
 typedef struct Copying {
     Threads *team; /* NULL: one thread */
     char *to;
-    const char *from;
-    int64_t bytes;
 } Copying;
 
-static void copy_tile(void *context, int64_t tile, int worker) {
-    const Copying *k = context;
-    int64_t at = tile * TILE_BYTES;
-    (void)worker;
-    memcpy(k->to + at, k->from + at, (size_t)MIN2(TILE_BYTES, k->bytes - at));
-}
-
 static void copy_piece(void *context, void *piece, int64_t at, int64_t bytes) {
-    Copying k = *(const Copying *)context;
-    k.to += at;
-    k.from = piece;
-    k.bytes = bytes;
-    int64_t tiles = (bytes + TILE_BYTES - 1) / TILE_BYTES;
-    threads_for(k.team, tiles, copy_tile, &k);
+    const Copying *k = context;
+    threads_copy(k->team, k->to + at, piece, bytes);
 }
 
 void state_copy_take(StateCopy *c, Exec *x) {

@@ -17,20 +17,11 @@ static void draw(void) {
 }
 
 /* Rows of A and B stand further apart than they are long, and so do those of C. */
-static CpuBlock block(int rows, int cols, int inner, int flips) {
-    bool a_transposed = flips & 1, b_transposed = flips & 2;
-    return (CpuBlock){.rows = rows,
-                      .cols = cols,
-                      .inner = inner,
-                      .a = a,
-                      .b = b,
-                      .c = c,
-                      .lda = (a_transposed ? rows : inner) + 1,
-                      .ldb = (b_transposed ? inner : cols) + 2,
-                      .ldc = cols + GUARD,
-                      .a_transposed = a_transposed,
-                      .b_transposed = b_transposed,
-                      .alpha = 1};
+static CpuBlock block(int rows, int cols, int inner, int transposed) {
+    bool a_transposed = transposed & 1, b_transposed = transposed & 2;
+    return (CpuBlock){.rows = rows, .cols = cols, .inner = inner, .a = a, .b = b, .c = c,
+                      .lda = (a_transposed ? rows : inner) + 1, .ldb = (b_transposed ? inner : cols) + 2,
+                      .ldc = cols + GUARD, .a_transposed = a_transposed, .b_transposed = b_transposed, .alpha = 1};
 }
 
 static float a_at(const CpuBlock *m, int64_t r, int64_t k) {
@@ -54,7 +45,7 @@ static void check(const Set *set, CpuBlock m, float alpha, float beta) {
                 want += one, size += fabs(one);
             }
             if (!EXPECT(fabs(c[r * m.ldc + j] - want) <= 4e-7 * size))
-                test_note("    %s, %d x %d x %d, flips %d%d, (%d,%d): %.8g against %.8g", set->name, (int)m.rows,
+                test_note("    %s, %d x %d x %d, transposed %d%d, (%d,%d): %.8g against %.8g", set->name, (int)m.rows,
                           (int)m.cols, (int)m.inner, m.a_transposed, m.b_transposed, (int)r, (int)j,
                           c[r * m.ldc + j], want);
         }

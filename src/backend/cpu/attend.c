@@ -162,17 +162,8 @@ static void slots_seen(const AttendTile *t, int64_t *from, int64_t *upto) {
 
 /* S (m, TILE) = scale * Q K^T; columns behind the last slot hold nothing yet. */
 static void scores(float *s, const float *q, const float *k, const AttendTile *t, int64_t slots) {
-    cpu_multiply(&(CpuBlock){.rows = t->tokens * t->heads,
-                             .cols = slots,
-                             .inner = t->dim,
-                             .a = q,
-                             .lda = t->dim,
-                             .b = k,
-                             .ldb = t->dim,
-                             .b_transposed = true,
-                             .c = s,
-                             .ldc = TILE,
-                             .alpha = t->scale});
+    cpu_multiply(&(CpuBlock){.rows = t->tokens * t->heads, .cols = slots, .inner = t->dim, .a = q, .lda = t->dim,
+                             .b = k, .ldb = t->dim, .b_transposed = true, .c = s, .ldc = TILE, .alpha = t->scale});
 }
 
 /* ---- forward ---- */
@@ -324,43 +315,15 @@ static void back_scores(const AttendTile *x, const Back *w, int64_t slot, int64_
     subtract_rows(w->s, w->lse, rows);
     mask_keys(w->s, x, slot, slots);
     cpu_exp(w->s, w->s, 0, rows * TILE);
-    cpu_multiply(&(CpuBlock){.rows = slots,
-                             .cols = dim,
-                             .inner = rows,
-                             .a = w->s,
-                             .lda = TILE,
-                             .a_transposed = true,
-                             .b = w->d_o,
-                             .ldb = dim,
-                             .c = w->dv + slot * dim,
-                             .ldc = dim,
-                             .alpha = 1,
-                             .beta = 1});
-    cpu_multiply(&(CpuBlock){.rows = rows,
-                             .cols = slots,
-                             .inner = dim,
-                             .a = w->d_o,
-                             .lda = dim,
-                             .b = v,
-                             .ldb = dim,
-                             .b_transposed = true,
-                             .c = w->dp,
-                             .ldc = TILE,
-                             .alpha = 1});
+    cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_transposed = true,
+                             .b = w->d_o, .ldb = dim, .c = w->dv + slot * dim, .ldc = dim, .alpha = 1, .beta = 1});
+    cpu_multiply(&(CpuBlock){.rows = rows, .cols = slots, .inner = dim, .a = w->d_o, .lda = dim, .b = v,
+                             .ldb = dim, .b_transposed = true, .c = w->dp, .ldc = TILE, .alpha = 1});
     ds_rows(w->s, w->dp, w->delta, rows);
     cpu_multiply(&(CpuBlock){.rows = rows, .cols = dim, .inner = slots, .a = w->s, .lda = TILE, .b = k, .ldb = dim,
                              .c = w->dq, .ldc = dim, .alpha = x->scale, .beta = 1});
-    cpu_multiply(&(CpuBlock){.rows = slots,
-                             .cols = dim,
-                             .inner = rows,
-                             .a = w->s,
-                             .lda = TILE,
-                             .a_transposed = true,
-                             .b = w->q,
-                             .ldb = dim,
-                             .c = w->dk + slot * dim,
-                             .ldc = dim,
-                             .alpha = x->scale,
+    cpu_multiply(&(CpuBlock){.rows = slots, .cols = dim, .inner = rows, .a = w->s, .lda = TILE, .a_transposed = true,
+                             .b = w->q, .ldb = dim, .c = w->dk + slot * dim, .ldc = dim, .alpha = x->scale,
                              .beta = 1});
 }
 

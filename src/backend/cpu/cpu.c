@@ -172,26 +172,13 @@ static bool restore(Backend *b, Err *e) { return true; }
 
 /* ---- queues ---- */
 
-typedef struct Copy {
-    char *dst;
-    const char *src;
-    int64_t bytes;
-} Copy;
-
-static void copy_piece(void *context, int64_t tile, int worker) {
-    const Copy *c = context;
-    int64_t begin = tile * PIECE_BYTES;
-    memcpy(c->dst + begin, c->src + begin, (size_t)MIN2(c->bytes - begin, PIECE_BYTES));
-}
-
 static void copy(Backend *b, Queue q, void *dst, const void *src, int64_t bytes) {
     CpuBackend *cpu = (CpuBackend *)b;
     if (disk_holds(&cpu->disk, dst) || disk_holds(&cpu->disk, src)) {
         cpu->errand = courier_send(cpu->courier, (Errand){dst, src, bytes});
         return;
     }
-    Copy c = {dst, src, bytes};
-    threads_for(cpu_threads(b), (bytes + PIECE_BYTES - 1) / PIECE_BYTES, copy_piece, &c);
+    threads_copy(cpu_threads(b), dst, src, bytes);
 }
 
 /* The caller's memory is his again when put returns, and filled when get does. */

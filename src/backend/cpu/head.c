@@ -120,15 +120,9 @@ static void do_row(void *context, int64_t i, int worker) {
 /* ---- products over rows [begin, end) of the chunk ---- */
 
 static void compute_logits(const Head *h, int64_t begin, int64_t end) {
-    Product p = {.rows = end - begin,
-                 .cols = h->vocabulary,
-                 .inner = h->width,
-                 .alpha = 1,
-                 .cut = product_head_cut(h->vocabulary, h->width),
-                 .a = product_rows_from(h->x, begin),
-                 .b = h->w,
-                 .b_transposed = true,
-                 .c = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}};
+    Product p = {.rows = end - begin, .cols = h->vocabulary, .inner = h->width, .alpha = 1,
+                 .cut = product_head_cut(h->vocabulary, h->width), .a = product_rows_from(h->x, begin), .b = h->w,
+                 .b_transposed = true, .c = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}};
     product_run(h->b, h->args, &p, 1, h->scratch);
 }
 
@@ -141,21 +135,11 @@ static void compute_dx(const Head *h, int64_t begin, int64_t end) {
 }
 
 static void compute_dw(const Head *h, int64_t begin, int64_t end) {
-    Product p = {.rows = h->vocabulary,
-                 .cols = h->width,
-                 .inner = end - begin,
-                 .alpha = 1,
-                 .cut = product_head_dw_cut(h->vocabulary, h->width),
-                 .part = HEAD_TILE,
-                 .first_part = begin / HEAD_TILE,
-                 .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary},
-                 .a_transposed = true,
-                 .b = product_rows_from(h->x, begin),
-                 .c = h->dw,
-                 .add = h->dw,
-                 .beta = begin ? 1.0f : h->beta,
-                 .random = true,
-                 .key = h->key};
+    Product p = {.rows = h->vocabulary, .cols = h->width, .inner = end - begin, .alpha = 1,
+                 .cut = product_head_dw_cut(h->vocabulary, h->width), .part = HEAD_TILE,
+                 .first_part = begin / HEAD_TILE, .a = {row_logits(h, begin), FMT_F32, 0, h->vocabulary},
+                 .a_transposed = true, .b = product_rows_from(h->x, begin), .c = h->dw, .add = h->dw,
+                 .beta = begin ? 1.0f : h->beta, .random = true, .key = h->key};
     product_run(h->b, h->args, &p, 1, h->scratch);
 }
 
@@ -231,13 +215,8 @@ void cpu_head_sweep(Backend *b, Queue q, const Args *a) {
 
 void cpu_head_logits(Backend *b, Queue q, const Args *a) {
     Operand x = a->head_logits.in.x, w = a->head_logits.in.w;
-    Product p = {.rows = cpu_rows(x.t),
-                 .cols = cpu_rows(w.t),
-                 .inner = cpu_cols(x.t),
-                 .alpha = 1,
-                 .a = product_matrix(x),
-                 .b = product_matrix(w),
-                 .b_transposed = true,
+    Product p = {.rows = cpu_rows(x.t), .cols = cpu_rows(w.t), .inner = cpu_cols(x.t), .alpha = 1,
+                 .a = product_matrix(x), .b = product_matrix(w), .b_transposed = true,
                  .c = product_matrix(a->head_logits.out.logits)};
     product_weight(b, a, &p);
 }

@@ -3,17 +3,10 @@
 
 void cpu_linear(Backend *b, Queue q, const Args *a) {
     Operand x = a->linear.in.x, w = a->linear.in.w, so_far = a->linear.in.so_far;
-    Product p = {.rows = cpu_rows(x.t),
-                 .cols = cpu_rows(w.t),
-                 .inner = cpu_cols(x.t),
-                 .alpha = 1,
-                 .a = product_matrix(x),
-                 .b = product_matrix(w),
-                 .b_transposed = true,
+    Product p = {.rows = cpu_rows(x.t), .cols = cpu_rows(w.t), .inner = cpu_cols(x.t), .alpha = 1,
+                 .a = product_matrix(x), .b = product_matrix(w), .b_transposed = true,
                  .c = product_matrix(a->linear.out.y),
-                 .bias = product_matrix(a->linear.in.bias),
-                 .add = product_matrix(so_far),
-                 .beta = 1};
+                 .bias = product_matrix(a->linear.in.bias), .add = product_matrix(so_far), .beta = 1};
     if (!so_far.data) {
         product_weight(b, a, &p);
         return;
@@ -35,17 +28,9 @@ void cpu_linear_dx(Backend *b, Queue q, const Args *a) {
 
 void cpu_linear_dw(Backend *b, Queue q, const Args *a) {
     Operand dy = a->linear_dw.in.dy, x = a->linear_dw.in.x, dw = a->linear_dw.out.dw;
-    Product p = {.rows = cpu_cols(dy.t),
-                 .cols = cpu_cols(x.t),
-                 .inner = cpu_rows(dy.t),
-                 .alpha = 1,
-                 .a = product_matrix(dy),
-                 .a_transposed = true,
-                 .b = product_matrix(x),
-                 .c = product_matrix(dw),
-                 .add = product_matrix(dw),
-                 .beta = cpu_beta(a->linear_dw.in.beta),
-                 .random = !op_is_fresh(a->step),
+    Product p = {.rows = cpu_cols(dy.t), .cols = cpu_cols(x.t), .inner = cpu_rows(dy.t), .alpha = 1,
+                 .a = product_matrix(dy), .a_transposed = true, .b = product_matrix(x), .c = product_matrix(dw),
+                 .add = product_matrix(dw), .beta = cpu_beta(a->linear_dw.in.beta), .random = !op_is_fresh(a->step),
                  .key = cpu_draw_key(a, a->linear_dw.in.clock)};
     p.cut = product_cut(p.rows, p.cols, p.inner);
     product_run(b, a, &p, 1, 0);

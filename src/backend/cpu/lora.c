@@ -24,33 +24,20 @@ void cpu_lora(Backend *b, Queue q, const Args *a) {
     int64_t tokens = cpu_rows(x.t), channels = cpu_cols(x.t), rank = lora_rank_on_x(l);
     Product list[LORA_GROUPS];
     for (int g = 0; g < lora_products_on_x(l); g++) { /* u_g = drop(x) a_g^T */
-        list[g] = (Product){.rows = tokens,
-                            .cols = rank,
-                            .inner = channels,
-                            .alpha = 1,
-                            .cut = product_cut(tokens, rank, channels),
-                            .a = product_matrix(x),
-                            .drop_a = group_drop(a, a->lora.in.clock, g, channels),
-                            .b = product_rows_from(down, g * rank),
-                            .b_transposed = true,
-                            .c = product_columns(u, g * rank)};
+        list[g] = (Product){.rows = tokens, .cols = rank, .inner = channels, .alpha = 1,
+            .cut = product_cut(tokens, rank, channels), .a = product_matrix(x),
+            .drop_a = group_drop(a, a->lora.in.clock, g, channels), .b = product_rows_from(down, g * rank),
+            .b_transposed = true, .c = product_columns(u, g * rank)};
     }
     product_run(b, a, list, lora_products_on_x(l), 0);
     if (y0.data && y.data != y0.data) /* columns outside the groups, and what the groups add to */
         b->copy(b, q, y.data, y0.data, cpu_count(y.t) * format_item_bytes(y.t->format));
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) { /* y_g += scale u_g b_g^T */
         Matrix part = product_columns(product_matrix(y), l->col[g]);
-        list[g] = (Product){.rows = tokens,
-                            .cols = l->rows[g],
-                            .inner = l->rank,
-                            .cut = product_cut(tokens, l->rows[g], l->rank),
-                            .a = product_columns(u, g * l->rank),
-                            .b = product_rows_from(up, row),
-                            .b_transposed = true,
-                            .c = part,
-                            .add = part,
-                            .beta = y0.data ? 1 : 0,
-                            .alpha = l->scale};
+        list[g] = (Product){.rows = tokens, .cols = l->rows[g], .inner = l->rank,
+            .cut = product_cut(tokens, l->rows[g], l->rank), .a = product_columns(u, g * l->rank),
+            .b = product_rows_from(up, row), .b_transposed = true, .c = part, .add = part, .beta = y0.data ? 1 : 0,
+            .alpha = l->scale};
     }
     product_run(b, a, list, l->groups, 0);
 }
@@ -75,19 +62,11 @@ void cpu_lora_db(Backend *b, Queue q, const Args *a) {
     Product list[LORA_GROUPS];
     for (int64_t g = 0, row = 0; g < l->groups; row += l->rows[g++]) {
         Matrix db = product_rows_from(product_matrix(a->lora_db.out.db), row);
-        list[g] = (Product){.rows = l->rows[g],
-                            .cols = l->rank,
-                            .inner = tokens,
-                            .cut = product_cut(l->rows[g], l->rank, tokens),
-                            .a = product_columns(dy, l->col[g]),
-                            .a_transposed = true,
-                            .b = product_columns(u, g * l->rank),
-                            .c = db,
-                            .add = db,
-                            .beta = cpu_beta(a->lora_db.in.beta),
-                            .alpha = l->scale,
-                            .random = !op_is_fresh(a->step),
-                            .key = cpu_draw_key(a, a->lora_db.in.clock)};
+        list[g] = (Product){.rows = l->rows[g], .cols = l->rank, .inner = tokens,
+            .cut = product_cut(l->rows[g], l->rank, tokens), .a = product_columns(dy, l->col[g]),
+            .a_transposed = true, .b = product_columns(u, g * l->rank), .c = db, .add = db,
+            .beta = cpu_beta(a->lora_db.in.beta), .alpha = l->scale, .random = !op_is_fresh(a->step),
+            .key = cpu_draw_key(a, a->lora_db.in.clock)};
     }
     product_run(b, a, list, l->groups, 0);
 }
@@ -99,20 +78,11 @@ void cpu_lora_da(Backend *b, Queue q, const Args *a) {
     Product list[LORA_GROUPS];
     for (int g = 0; g < lora_products_on_x(l); g++) {
         Matrix da = product_rows_from(product_matrix(a->lora_da.out.da), g * rank);
-        list[g] = (Product){.rows = rank,
-                            .cols = channels,
-                            .inner = tokens,
-                            .cut = product_cut(rank, channels, tokens),
-                            .a = product_columns(product_matrix(du), g * rank),
-                            .a_transposed = true,
-                            .b = product_matrix(x),
-                            .drop_b = group_drop(a, clock, g, channels),
-                            .c = da,
-                            .add = da,
-                            .beta = cpu_beta(a->lora_da.in.beta),
-                            .alpha = 1,
-                            .random = !op_is_fresh(a->step),
-                            .key = cpu_draw_key(a, clock)};
+        list[g] = (Product){.rows = rank, .cols = channels, .inner = tokens,
+            .cut = product_cut(rank, channels, tokens),
+            .a = product_columns(product_matrix(du), g * rank), .a_transposed = true, .b = product_matrix(x),
+            .drop_b = group_drop(a, clock, g, channels), .c = da, .add = da, .beta = cpu_beta(a->lora_da.in.beta),
+            .alpha = 1, .random = !op_is_fresh(a->step), .key = cpu_draw_key(a, clock)};
     }
     product_run(b, a, list, lora_products_on_x(l), 0);
 }

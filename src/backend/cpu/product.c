@@ -106,13 +106,8 @@ static void end_part(const Product *p, const Tile *t, int64_t part) {
 
 /* Adds the inner numbers [k, k+n) to the tile, one call per block of rows. */
 static void add_panel(const Product *p, const Tile *t, int64_t k, int64_t n, float beta) {
-    CpuBlock m = {.cols = t->at.cols,
-                  .inner = n,
-                  .ldc = t->ldc,
-                  .a_transposed = p->a_transposed,
-                  .b_transposed = p->b_transposed,
-                  .alpha = p->alpha,
-                  .beta = beta};
+    CpuBlock m = {.cols = t->at.cols, .inner = n, .ldc = t->ldc, .alpha = p->alpha, .beta = beta,
+                  .a_transposed = p->a_transposed, .b_transposed = p->b_transposed};
     Block b = p->b_transposed ? (Block){t->at.col, k, t->at.cols, n} : (Block){k, t->at.col, n, t->at.cols};
     m.b = product_stage(t->b, &m.ldb, &p->b, &p->drop_b, b);
     for (int64_t r = 0; r < t->at.rows; r += p->cut.block) {

@@ -171,7 +171,7 @@ DEVICE void add_values(float (&o)[MT][D / 8][4], const Scores<KEYS> &p, uint32_t
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             uint32_t b[4];
-            load_blocks_flipped(b, v_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, v_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 multiply<T>(o[m][2 * n], a[m], b[0], b[1]);
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(CudaAttend a) {
     float o[MT][D / 8][4] = {}, top[MT][2], sum[MT][2] = {};
 #pragma unroll
     for (int m = 0; m < MT; m++) top[m][0] = top[m][1] = -INFINITY;
-    uint32_t q_at = lane_a<D>(q_tile, warp * MT * 16), k_at = lane_b<D>(k_tile), v_at = lane_flipped<D>(v_tile);
+    uint32_t q_at = lane_a<D>(q_tile, warp * MT * 16), k_at = lane_b<D>(k_tile), v_at = lane_transposed<D>(v_tile);
     uint32_t kept[D / 16][MT][4];
     if constexpr (KEEP_Q<D>) {
         copies_wait<0>();

@@ -52,7 +52,7 @@ template <int D, int THREADS> struct Copy {
 };
 
 /* Lane addresses into a tile: of A blocks (16 rows x 16), of B blocks read as rows of n (16 n x 16 k), and of B
- * blocks read as rows of k, flipped (16 k x 16 n). Blocks further on lie at constant distances. */
+ * blocks read as rows of k, transposed (16 k x 16 n). Blocks further on lie at constant distances. */
 template <int D> DEVICE uint32_t lane_a(uint32_t tile, int row) {
     int lane = threadIdx.x % WARP;
     return tile + (row + lane % 16) * Tile<D>::ROW_BYTES + lane / 16 * 16;
@@ -61,7 +61,7 @@ template <int D> DEVICE uint32_t lane_b(uint32_t tile) {
     int lane = threadIdx.x % WARP;
     return tile + (lane / 16 * 8 + lane % 8) * Tile<D>::ROW_BYTES + lane / 8 % 2 * 16;
 }
-template <int D> DEVICE uint32_t lane_flipped(uint32_t tile) {
+template <int D> DEVICE uint32_t lane_transposed(uint32_t tile) {
     return lane_a<D>(tile, 0);
 }
 

@@ -109,8 +109,8 @@ template <typename T, typename C, int D, int TILES> struct Warp { /* of heads 2t
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 const float *by = values[i].scale;
-                p[i][0] = flip_block(pack_word<T>(s[i][0] * by[0], s[i][1] * by[0]));
-                p[i][1] = flip_block(pack_word<T>(s[i][2] * by[1], s[i][3] * by[1]));
+                p[i][0] = transpose_block(pack_word<T>(s[i][0] * by[0], s[i][1] * by[0]));
+                p[i][1] = transpose_block(pack_word<T>(s[i][2] * by[1], s[i][3] * by[1]));
                 values[i].add_to(o, p[i][0], p[i][1]);
             }
             if (there - beside > on) take_tiles(values, v, stride, there - beside - on, row_scale);

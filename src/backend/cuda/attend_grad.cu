@@ -212,13 +212,13 @@ DEVICE void step_product(Sums<MT, STEP> &x, const uint32_t (&a)[MT][D / 16][4], 
 
 /* sum += x b, b being STEP rows of the other side. */
 template <typename T, int D, int MT, int STEP>
-DEVICE void add_product(float (&sum)[MT][D / 8][4], const Packed<MT, STEP> &x, uint32_t flipped) {
+DEVICE void add_product(float (&sum)[MT][D / 8][4], const Packed<MT, STEP> &x, uint32_t transposed) {
 #pragma unroll
     for (int k = 0; k < STEP / 16; k++)
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             uint32_t b[4];
-            load_blocks_flipped(b, flipped + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, transposed + k * 16 * Tile<D>::ROW_BYTES + n * 32);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 multiply<T>(sum[m][2 * n], x[m][k], b[0], b[1]);
@@ -432,11 +432,11 @@ __global__ void __launch_bounds__(THREADS, 2) attend_grad_kernel(CudaAttendGrad 
             else
                 step_softmax<T, KEYS_OWN, SEES_ALL, MT, STEP>(p, s, q, mine, other, scale2);
             if constexpr (KEYS_OWN) {
-                add_product<T, D, MT, STEP>(sum2, p, lane_flipped<D>(b2));
+                add_product<T, D, MT, STEP>(sum2, p, lane_transposed<D>(b2));
                 step_product<T, D, MT, STEP>(dp, a2, lane_b<D>(b2));
             }
             step_ds<T, KEYS_OWN, MT, STEP>(p, dp, q);
-            add_product<T, D, MT, STEP>(sum1, p, lane_flipped<D>(b1));
+            add_product<T, D, MT, STEP>(sum1, p, lane_transposed<D>(b1));
         }
     }
     __syncthreads(); /* the stages are free: the sums are staged there for the store */

@@ -3,7 +3,7 @@
  *
  * Formulas, shapes and meanings of the arguments stand there. What differs: a warpgroup's S, P, O (or sums) lie in
  * registers as its products leave them, the other side's tiles are read by the matrix units from shared memory, twice
- * buffered, straight for one product and flipped for the next, so nothing but copies is ever stored there. Every
+ * buffered, straight for one product and transposed for the next, so nothing but copies is ever stored there. Every
  * product and every sum has one order: deterministic. Heads of 64 and 128 numbers. Outside sm_90a the bodies are
  * empty; the launchers' callers see to it that nobody runs them (attend_sm90.cu). */
 #ifndef BACKEND_CUDA_ATTEND_SM90_CUH

@@ -4,7 +4,8 @@
  *   scores(slot, head) = K q^T     A = K: a lane reads K_EACH neighbouring numbers of a slot, so what the product calls
  *                                  a column is another number of the head than its place says; q is read the same way
  *   o(number, head)   += V^T P     A = V^T: a lane reads V_EACH neighbours of slots 2t, 2t+1, 2t+8, 2t+9 and pairs the
- *                                  slots' halves; P is flipped by movmatrix; a row of the product is a number as read
+ *                                  slots' halves; P is transposed by movmatrix; a row of the product is a number as it
+ *                                  is read
  *
  * so nothing passes through shared memory and every read is as wide as the head allows. */
 #ifndef BACKEND_CUDA_CACHE_TILES_CUH

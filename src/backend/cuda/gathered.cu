@@ -87,7 +87,7 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS, 2) gathe
     lane_queries(query, t);
     float o[D / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, scale2 = h.scale * LOG2_E;
     uint32_t q_at = lane_a<D>(q_tile, threadIdx.x / WARP * 16), k_at = lane_b<D>(k_tile),
-             v_at = lane_flipped<D>(v_tile);
+             v_at = lane_transposed<D>(v_tile);
     for (;;) {
         refill<MOST>(a, t, u, list, bits, warps);
         if (u.n == 0) break;

@@ -217,7 +217,7 @@ template <typename T, int D> DEVICE void add_product(float (&o)[D / 8][4], const
         for (int c = 0; c < 4; c++) a[c] = pack<T>(p[2 * k + c / 2][c % 2 * 2], p[2 * k + c / 2][c % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
-            load_blocks_flipped(b, b_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, b_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
             multiply<T>(o[2 * n], a, b[0], b[1]);
             multiply<T>(o[2 * n + 1], a, b[2], b[3]);
         }

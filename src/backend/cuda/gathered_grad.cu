@@ -81,10 +81,10 @@ DEVICE void keys_product(typename Share<D>::Sums &sum, uint32_t pairs_at, uint32
     for (int k = 0; k < ROWS / 16; k++) {
         uint32_t a[MT][4], b[4];
 #pragma unroll
-        for (int m = 0; m < MT; m++) load_blocks_flipped(a[m], pairs_at + k * 16 * Tile<SIDE>::ROW_BYTES + m * 32);
+        for (int m = 0; m < MT; m++) load_blocks_transposed(a[m], pairs_at + k * 16 * Tile<SIDE>::ROW_BYTES + m * 32);
 #pragma unroll
         for (int n = 0; n < COLS / 16; n++) {
-            load_blocks_flipped(b, x_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, x_at + k * 16 * Tile<D>::ROW_BYTES + n * 32);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 multiply<T>(sum[m][2 * n], a[m], b[0], b[1]);
@@ -119,8 +119,8 @@ DEVICE void give_keys(const CudaGatheredGrad &x, const Tokens &t, const int *lis
     const AttrHeads &h = x.s.h;
     Share<D> mine;
     int width = 2 * h.kv_heads * D, at = from + mine.key + threadIdx.x % WARP / 4;
-    uint32_t pairs_at = lane_b<SIDE>(q_tile + Memory<D>::P) + mine.key * 2; /* flipped, columns are lane_b's rows */
-    uint32_t q_at = lane_flipped<D>(q_tile) + mine.col * 2;
+    uint32_t pairs_at = lane_b<SIDE>(q_tile + Memory<D>::P) + mine.key * 2; /* transposed, columns are lane_b's rows */
+    uint32_t q_at = lane_transposed<D>(q_tile) + mine.col * 2;
     float *sums = x.sums + t.row * h.seq * width + t.g * D + mine.col;
     typename Share<D>::Sums sum;
 #pragma unroll
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(THREADS, 2) gathered_grad_kernel(CudaGatheredG
         lse2[r] = row_numbers[base + r * 8 + threadIdx.x % WARP / 4];
         delta[r] = row_numbers[ROWS + base + r * 8 + threadIdx.x % WARP / 4];
     }
-    uint32_t q_at = lane_a<D>(q_tile, base), k_at = lane_b<D>(k_tile), k_flipped = lane_flipped<D>(k_tile);
+    uint32_t q_at = lane_a<D>(q_tile, base), k_at = lane_b<D>(k_tile), k_transposed = lane_transposed<D>(k_tile);
     for (;;) {
         refill<MOST>(a, t, u, list, bits, warps);
         if (u.n == 0) break;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(THREADS, 2) gathered_grad_kernel(CudaGatheredG
                 for (int c = 0; c < 4; c++) dp[n][c] = s[n][c] * (dp[n][c] - delta[c / 2]);
             put_blocks<T, SIDE>((T *)(shared + M::P), base, s, 1.0f, 1.0f);
             put_blocks<T, SIDE>((T *)(shared + M::P + M::PAIRS), base, dp, 1.0f, 1.0f);
-            add_product<T, D>(dq, dp, k_flipped);
+            add_product<T, D>(dq, dp, k_transposed);
             __syncthreads(); /* P and dS are there; all warps are done with K and V */
             if (done + SIDE < whole) {
                 gather<T, D>(k_tile, keys, step, list, done + SIDE, u.n, thread_anew());

@@ -445,11 +445,12 @@ DEVICE void add_two(float *to, float x, float y) {
 
 /* dk += da^T q of one index head; da: two words a block of 8 keys, tokens 0 to 7 and 8 to 15. */
 template <typename T> DEVICE void add_keys(float (&dk)[E / 8][4], const uint32_t (&da)[2][2], uint32_t query) {
-    uint32_t a[4] = {flip_block(da[0][0]), flip_block(da[1][0]), flip_block(da[0][1]), flip_block(da[1][1])};
-    uint32_t at = lane_flipped<E>(query), b[4];
+    uint32_t a[4] = {transpose_block(da[0][0]), transpose_block(da[1][0]), transpose_block(da[0][1]),
+                     transpose_block(da[1][1])};
+    uint32_t at = lane_transposed<E>(query), b[4];
 #pragma unroll
     for (int n = 0; n < E / 16; n++) {
-        load_blocks_flipped(b, at + n * 32);
+        load_blocks_transposed(b, at + n * 32);
         multiply<T>(dk[2 * n], a, b[0], b[1]);
         multiply<T>(dk[2 * n + 1], a, b[2], b[3]);
     }
@@ -517,7 +518,7 @@ template <typename T, int D>
 DEVICE void add_queries(float (&dq)[E / 8][4], const Walk<T, D> &walk, const QueryPart &part, uint32_t keys) {
     constexpr int ROW_BYTES = Tile<KEYS>::ROW_BYTES;
     uint32_t a_at = lane_a<KEYS>(walk.memory + walk.at.grads + part.j * TOKENS * ROW_BYTES, 0),
-             b_at = lane_flipped<E>(keys) + part.col * 2;
+             b_at = lane_transposed<E>(keys) + part.col * 2;
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
         uint32_t a[4], b[4];
@@ -525,7 +526,7 @@ DEVICE void add_queries(float (&dq)[E / 8][4], const Walk<T, D> &walk, const Que
 #pragma unroll
         for (int n = 0; n < E / 16; n++) {
             if (n >= part.pairs) break;
-            load_blocks_flipped(b, b_at + k * 16 * Tile<E>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, b_at + k * 16 * Tile<E>::ROW_BYTES + n * 32);
             multiply<T>(dq[2 * n], a, b[0], b[1]);
             multiply<T>(dq[2 * n + 1], a, b[2], b[3]);
         }

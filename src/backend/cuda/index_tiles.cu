@@ -286,17 +286,17 @@ __global__ void __launch_bounds__(THREADS) loss_parts_kernel(CudaIndexLoss a) {
 
 /* dI of 64 queries by 64 keys: own rows by the other side's, as products have them. */
 template <typename T, bool KEYS_OWN> DEVICE void load_gradient(Pairs &d, uint32_t tile) {
-    uint32_t at = KEYS_OWN ? lane_flipped<E>(tile) + threadIdx.x / WARP * 32
+    uint32_t at = KEYS_OWN ? lane_transposed<E>(tile) + threadIdx.x / WARP * 32
                            : lane_a<E>(tile, threadIdx.x / WARP * 16);
 #pragma unroll
     for (int k = 0; k < SIDE / 16; k++) {
         uint32_t b[4];
         if (KEYS_OWN)
-            load_blocks_flipped(b, at + k * 16 * Tile<E>::ROW_BYTES);
+            load_blocks_transposed(b, at + k * 16 * Tile<E>::ROW_BYTES);
         else
             load_blocks(b, at + k * 32);
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* blocks: rows, then columns; flipped the other way about */
+        for (int i = 0; i < 4; i++) { /* blocks: rows, then columns; transposed the other way about */
             int row = KEYS_OWN ? i / 2 : i % 2, col = KEYS_OWN ? i % 2 : i / 2;
             float2 v = unpack(b[i], T());
             d[2 * k + col][2 * row] = v.x, d[2 * k + col][2 * row + 1] = v.y;
@@ -330,7 +330,7 @@ DEVICE void head_gradient(Pairs &x, const Pairs &d, Weight w, float bias, bool r
 
 /* sum += x b, b being the other side's index tile. */
 template <typename T> DEVICE void add_product(float (&sum)[E / 8][4], const Pairs &x, uint32_t other) {
-    uint32_t flipped = lane_flipped<E>(other);
+    uint32_t transposed = lane_transposed<E>(other);
 #pragma unroll
     for (int k = 0; k < SIDE / 16; k++) {
         uint32_t a[4], b[4];
@@ -338,7 +338,7 @@ template <typename T> DEVICE void add_product(float (&sum)[E / 8][4], const Pair
         for (int c = 0; c < 4; c++) a[c] = pack<T>(x[2 * k + c / 2][c % 2 * 2], x[2 * k + c / 2][c % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < E / 16; n++) {
-            load_blocks_flipped(b, flipped + k * 16 * Tile<E>::ROW_BYTES + n * 32);
+            load_blocks_transposed(b, transposed + k * 16 * Tile<E>::ROW_BYTES + n * 32);
             multiply<T>(sum[2 * n], a, b[0], b[1]);
             multiply<T>(sum[2 * n + 1], a, b[2], b[3]);
         }

@@ -245,16 +245,16 @@ __global__ void __launch_bounds__(SIDE *SIDE, 2) multiply_kernel(const __grid_co
     float sum[EACH][EACH] = {};
     for (int64_t k = 0; k < inner; k += STEP) {
         for (int i = threadIdx.x; i < TILE * STEP; i += SIDE * SIDE) {
-            int lane = i / STEP, step = i % STEP, lane_flip = i % TILE,
-                step_flip = i / TILE; /* along the stored rows */
+            int lane = i / STEP, step = i % STEP, lane_transposed = i % TILE,
+                step_transposed = i / TILE; /* along the stored rows */
             if (p.a_transposed)
-                a[step_flip][lane_flip] = number_at(p.a, k + step_flip, row + lane_flip);
+                a[step_transposed][lane_transposed] = number_at(p.a, k + step_transposed, row + lane_transposed);
             else
                 a[step][lane] = number_at(p.a, row + lane, k + step);
             if (p.b_transposed)
                 b[step][lane] = number_at(p.b, col + lane, k + step);
             else
-                b[step_flip][lane_flip] = number_at(p.b, k + step_flip, col + lane_flip);
+                b[step_transposed][lane_transposed] = number_at(p.b, k + step_transposed, col + lane_transposed);
         }
         __syncthreads();
 #pragma unroll 4

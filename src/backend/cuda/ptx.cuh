@@ -52,14 +52,14 @@ DEVICE void load_blocks(uint32_t (&r)[4], uint32_t at) {
                  : "r"(at)
                  : "memory");
 }
-DEVICE void load_blocks_flipped(uint32_t (&r)[4], uint32_t at) {
+DEVICE void load_blocks_transposed(uint32_t (&r)[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at)
                  : "memory");
 }
 
-DEVICE uint32_t flip_block(uint32_t w) { /* an 8x8 block, a word a lane */
+DEVICE uint32_t transpose_block(uint32_t w) { /* an 8x8 block, a word a lane */
     uint32_t t;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(t) : "r"(w));
     return t;

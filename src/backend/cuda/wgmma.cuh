@@ -5,7 +5,7 @@
  * follow each other, every chunk begins at a multiple of 1024 bytes, and the eight 16-byte pieces of row r stand at
  * their number xor r % 8. So both readings of a tile are free of bank conflicts:
  *   straight  rows are n (or m), the 64 numbers k: 16 of k further on are 32 bytes
- *   flipped   rows are k, the 64 numbers n:        16 of k further on are 16 rows, 2048 bytes
+ *   transposed   rows are k, the 64 numbers n:        16 of k further on are 16 rows, 2048 bytes
  * Registers are held as in ptx.cuh, warp w of the warpgroup having rows 16*w..16*w+15. Accumulators may be touched
  * only after a wait; `settle` keeps the compiler from reading them earlier. */
 #ifndef BACKEND_CUDA_WGMMA_CUH
@@ -40,8 +40,8 @@ template <int N> DEVICE void settle(float (&c)[N][4]) {
         for (int i = 0; i < 4; i++) asm volatile("" : "+f"(c[n][i])::"memory");
 }
 
-/* How the matrix unit is told of a tile: address, bytes from chunk to chunk (flipped readings only), bytes from eight
- * rows to the next eight, 128-byte swizzle. */
+/* How the matrix unit is told of a tile (its descriptor): address, bytes from chunk to chunk (transposed readings only),
+ * bytes from eight rows to the next eight, 128-byte swizzle. */
 DEVICE uint64_t tile_words(uint32_t address, uint32_t chunk_bytes) {
     return (uint64_t)((address & 0x3ffffu) >> 4) | (uint64_t)(chunk_bytes >> 4) << 16 |
            (uint64_t)(EIGHT_ROWS >> 4) << 32 | 1ull << 62;
@@ -86,8 +86,8 @@ template <typename T> DEVICE void product_shared(float (&c)[16][4], uint64_t a, 
         PRODUCT_SHARED("m64n128k16", "f16", NAMES64, HELD64, "%64", "%65", "%66");
 }
 
-/* c += a b: 64 rows of a, in registers, 16 of k, 64 or 128 of n; b is read flipped. The compiler (nvcc 13.0) lets such
- * an a share its registers with another even when it is wanted again in the next turn of a loop: never keep one. */
+/* c += a b: 64 rows of a, in registers, 16 of k, 64 or 128 of n; b is read transposed. The compiler (nvcc 13.0) lets
+ * such an a share its registers with another even when it is wanted again in the next turn of a loop: never keep one. */
 template <typename T> DEVICE void product_held(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (std::is_same<T, Bf16>::value)
         PRODUCT_HELD("m64n64k16", "bf16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36");
@@ -122,7 +122,7 @@ DEVICE void tile_product(float (&c)[B_ROWS / 8][4], uint64_t a, uint64_t b) {
                           further(b, k / 4 * CHUNK_BYTES<B_ROWS> + k % 4 * 32), k > 0);
 }
 
-/* c += a b; a: 64 x B_ROWS in registers, b: a tile of B_ROWS rows of D numbers, read flipped. */
+/* c += a b; a: 64 x B_ROWS in registers, b: a tile of B_ROWS rows of D numbers, read transposed. */
 template <typename T, int D, int B_ROWS>
 DEVICE void tile_add(float (&c)[D / 8][4], const uint32_t (&a)[B_ROWS / 16][4], uint64_t b) {
 #pragma unroll

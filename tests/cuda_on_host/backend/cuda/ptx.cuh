@@ -54,25 +54,25 @@ template <bool FLIPPED> void host_blocks(uint32_t (&r)[4], uint32_t address, Hos
     memcpy(r, mine.word, sizeof r);
 }
 DEVICE void load_blocks(uint32_t (&r)[4], uint32_t address, HOST_AT) { host_blocks<false>(r, address, HOST_HERE); }
-DEVICE void load_blocks_flipped(uint32_t (&r)[4], uint32_t address, HOST_AT) {
+DEVICE void load_blocks_transposed(uint32_t (&r)[4], uint32_t address, HOST_AT) {
     host_blocks<true>(r, address, HOST_HERE);
 }
 
 struct HostFlip {
-    uint32_t mine, flipped;
+    uint32_t mine, transposed;
 };
 static inline void host_flip(void *const *of_lane) {
     auto number = [&](int row, int col) {
         return ((const HostFlip *)of_lane[row * 4 + col / 2])->mine >> (col % 2 * 16) & 0xffffu;
     };
     for (int lane = 0; lane < WARP; lane++)
-        ((HostFlip *)of_lane[lane])->flipped =
+        ((HostFlip *)of_lane[lane])->transposed =
             number(lane % 4 * 2, lane / 4) | number(lane % 4 * 2 + 1, lane / 4) << 16;
 }
-DEVICE uint32_t flip_block(uint32_t w, HOST_AT) {
+DEVICE uint32_t transpose_block(uint32_t w, HOST_AT) {
     HostFlip f = {w, 0};
     host_converge(~0u, false, &f, host_flip, HOST_HERE);
-    return f.flipped;
+    return f.transposed;
 }
 
 /* ---- c += a b, in the order of the sum ---- */
