@@ -45,11 +45,11 @@ static void meet(Bench *b) {
     carry_apply_and_dot(&b->carry);
 }
 static void settle(Bench *b) {
-    b->carry.waiting = 1;
+    b->carry.n_deferred = 1;
     carry_apply_deferred(&b->carry, 0);
 }
 static void step_and_meet(Bench *b) {
-    b->carry.waiting = 1;
+    b->carry.n_deferred = 1;
     carry_apply_and_dot(&b->carry);
 }
 

@@ -55,6 +55,14 @@ for file in $(grep -rl --include='*.[ch]' '"backend/cuda/' src tests | grep -v -
 done
 verdict a_build_without_cuda_needs_no_header_of_it $bad
 
+# Programs of bench are built by hand; two want what is not always here: OpenBLAS to compare with, and CUDA.
+bad=0
+for file in bench/*.c; do
+    case $file in */product.c | */gpu_*) continue ;; esac
+    $CC -std=c11 -D_GNU_SOURCE -Isrc -I. -fsyntax-only "$file" >> "$work/log" 2>&1 || bad=1
+done
+verdict programs_of_bench_compile $bad
+
 # A machine that cannot install: nothing but these tools, and libraries that are not there.
 mkdir "$work/bin"
 for tool in bash sh sed grep tr cut awk head tail mktemp rm mkdir mv cat dirname stat env ls paste "$CC" as ld; do
