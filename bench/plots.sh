@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# plots.sh [NAME...] - the pictures of docs/images, drawn from bench/results: growth, budget, techniques, plan;
-# without a name all. growth: of the last run in growth.jsonl. plan: by ./snug itself.
+# plots.sh [NAME...] - the pictures of docs/images, drawn from bench/results: growth, budget, techniques, pretrain,
+# sparse, plan; without a name all. growth: of the last run in growth.jsonl. plan: by ./snug itself.
 set -eu
 cd "$(dirname "$0")/.."
 results=${RESULTS:-bench/results} images=${IMAGES:-docs/images}
@@ -13,6 +13,12 @@ plot() { "$work/plot" "$images/$1.svg" > /dev/null; } # NAME < text
 points() {
     echo "series $4"
     grep -F "$2" "$results/$1.jsonl" | tail -n 1 | sed -E "s/.*\"$3\":\[\[(.*)\]\].*/\1/; s/\],\[/\n/g" | tr ',' ' '
+}
+
+# steps FILE WHICH KEY NAME: as series NAME a point "step KEY" for each line of FILE that holds WHICH and KEY
+steps() {
+    echo "series $4"
+    grep -F "$2" "$results/$1.jsonl" | sed -nE "s/.*\"step\": ?([0-9]+),.*\"$3\": ?([0-9.]+).*/\1 \2/p"
 }
 
 growth_one() { # name, title, x, y, series...
@@ -41,10 +47,25 @@ techniques() {
       done; } | plot technique-curves
 }
 
+pretrain() {
+    { echo "title 30M parameters learn Debian's documentation: 197M tokens in 115 s on an H200"
+      echo "x update (of 65,536 tokens)"; echo "y loss, nats a token"; echo "marks 0 500 1000 1500 2000 2500 3000"
+      steps pretrain-h200 '"bench":"curve"' loss "training"
+      steps pretrain-h200 '"bench":"curve"' held_out_loss "held out"; } | plot pretrain
+}
+
+sparse() {
+    { echo "title Sparse attention (a quarter of the keys) beside its dense twin: 34M parameters"
+      echo "x update (of 65,536 tokens)"; echo "y held-out loss, nats a token"; echo "from 3"
+      echo "marks 125 250 375 500"
+      steps gsa-text-h200 '"selection":"dense-gated"' held_out_loss "all keys (dense twin)"
+      steps gsa-text-h200 '"selection":"learned"' held_out_loss "learned selection"; } | plot sparse-text
+}
+
 plan() {
     ./snug plan --model qwen2.5-7b --mode lora --lora-rank 128 --seq 2048 --micro-batch 2 --accum 8 --gpu rtx-4090 \
         --budget 23.5GiB \
         --svg "$images/plan-7b-lora-24gb.svg" > /dev/null 2>&1
 }
 
-for name in ${@:-growth budget techniques plan}; do "$name"; done
+for name in ${@:-growth budget techniques pretrain sparse plan}; do "$name"; done
