@@ -1,5 +1,6 @@
 /* main.c - the table of commands, signals, and the only exit. */
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,12 @@ static bool take_faults(int *argc, char **argv, Err *e) {
 }
 #endif
 
+/* Somebody who reads the beginning alone (snug train --help | head) knows that there is more. */
+static bool reader_has_gone(void) {
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
 static int finish(const Err *e) {
     log_close_file();
 #ifdef FAULTS
@@ -63,7 +70,7 @@ static int finish(const Err *e) {
 #endif
     if (e->code) fprintf(stderr, "snug: %s\n", e->text);
     if (!fflush(stdout) && !ferror(stdout)) return (int)e->code;
-    fprintf(stderr, "snug: standard output could not be written\n");
+    if (!reader_has_gone()) fprintf(stderr, "snug: standard output could not be written\n");
     return e->code ? (int)e->code : ERR_FAIL;
 }
 

@@ -156,7 +156,19 @@ typedef struct Options {
     Arena arena; /* owns all texts */
 } Options;
 
+typedef enum CommandTopic { /* in the order of `snug --help` */
+    TOPIC_MEMORY,
+    TOPIC_TRAIN,
+    TOPIC_ANSWER,
+    TOPIC_MEASURE,
+    TOPIC_MODEL,
+    TOPIC_DATA,
+    TOPIC_AMR,
+    COMMAND_TOPICS
+} CommandTopic;
+
 typedef struct CommandRow {
+    CommandTopic topic;
     const char *name, *summary;
     const char *positional; /* the words shown for them; NULL: none are taken */
     int least, most;        /* how many are */

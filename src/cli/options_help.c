@@ -211,16 +211,26 @@ void options_help(Str *out, Command c) {
 }
 
 void options_overview(Str *out) {
+    static const char *const topics[COMMAND_TOPICS] = {
+        "what fits, what this machine can do, what it is doing", "learn", "answer", "measure", "models as files",
+        "data", "sentences and their meaning as graphs (AMR)"};
     str_add(out,
-            "snug - train, tune and run language models inside the memory that is there\n\n"
-            "usage: snug COMMAND [options]\n\n");
-    for (int i = 0; i < CMD_COUNT; i++)
-        str_addf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
-    str_add(
-        out,
-        "\n`snug COMMAND --help` shows the options of one command, `snug --version` the version; --quiet leaves\n"
-        "only warnings and errors on standard error.\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
+            "snug - train, tune, evaluate and run language models inside the memory that is there\n\n"
+            "usage: snug COMMAND [options]\n");
+    for (int t = 0; t < COMMAND_TOPICS; t++) {
+        str_addf(out, "\n%s\n", topics[t]);
+        for (int i = 0; i < CMD_COUNT; i++)
+            if (command_rows[i].topic == (CommandTopic)t)
+                str_addf(out, "  %-13s %s\n", command_rows[i].name, command_rows[i].summary);
+    }
+    str_add(out,
+            "\nfirst steps, with the small model that comes with snug:\n"
+            "  snug problems --n 600 --out train.jsonl\n"
+            "  snug plan  --model tally --data train.jsonl\n"
+            "  snug train --model tally --data train.jsonl --mode lora --steps 8 --out run --budget 128MiB\n"
+            "\n`snug COMMAND --help` shows the options of one command, `snug --version` the version; --quiet leaves\n"
+            "only warnings and errors on standard error.\n"
+            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit the budget.\n");
 }
 
 /* ---- the resolved configuration ---- */

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/options.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 
@@ -49,15 +50,25 @@ TEST(wrong_words_exit_2_and_suggest) {
 }
 
 TEST(every_command_has_help_with_an_example) {
-    static const char *const commands[] = {"plan",     "init",  "convert", "train",    "eval",
-                                           "tokenize", "merge", "doctor",  "generate", "chat"};
-    for (int i = 0; i < 10; i++) {
-        Ran r = snug_run("%s --help", commands[i]);
-        char example[40];
-        snprintf(example, sizeof example, "snug %s", commands[i]);
-        EXPECT(r.code == 0 && strstr(str_text(&r.out), example) && r.err.len == 0);
+    Ran all = snug_run("--help");
+    for (int i = 0; i < CMD_COUNT; i++) {
+        Ran r = snug_run("%s --help", command_rows[i].name);
+        char example[40], listed[40];
+        snprintf(example, sizeof example, "snug %s", command_rows[i].name);
+        snprintf(listed, sizeof listed, "\n  %-13s ", command_rows[i].name);
+        if (!EXPECT(r.code == 0 && strstr(str_text(&r.out), example) && r.err.len == 0) ||
+            !EXPECT(strstr(str_text(&all.out), listed)))
+            test_note("    %s", command_rows[i].name);
         ran_free(&r);
     }
+    ran_free(&all);
+}
+
+/* As of `snug train --help | head`. */
+TEST(a_reader_who_leaves_is_told_no_error) {
+    Ran r = snug_run("--version; { sleep 0.1; ${SNUG:-./snug} train --help; } | true");
+    EXPECT(r.code == 0 && r.err.len == 0);
+    ran_free(&r);
 }
 
 TEST(a_drawn_model_is_the_same_from_any_number_of_threads) {
