@@ -99,11 +99,14 @@ const Elsewhere elsewhere[] = {
     IDLE("lora-task-type", "*", NULL),
     IDLE("lora-target-linear", "true", NULL), /* --lora-targets all is the default */
     IDLE("lora-fan-in-fan-out", "false", NULL),
+    MEANS("adapter-kind", "lora", "mode=lora"), /* axolotl's adapter: lora (options_yaml.c) */
+    MEANS("adapter-kind", "qlora", "mode=lora,quantize?=nf4"),
     IDLE("shift-attn", "false", NULL),
     NOT("shift-attn", "true", "attention is that of the model"),
     NOT("rope-scaling", "*", "it is read from the model's config.json"),
 
     /* which job it is */
+    IDLE("steps", "-1", "no number of steps: --epochs says how long the run is"),
     IDLE("do-train", NULL, "the command itself says what is done", .commands = ON_TRAIN),
     IDLE("stage", "sft|pt", NULL, .commands = ON_SUPERVISED),
     NOT("stage", "*", "the command says what is done: snug train, snug grpo, snug eval", .commands = ON_TRAIN),
@@ -152,6 +155,10 @@ const Elsewhere elsewhere[] = {
     NOT("special-tokens", "*", "they are those of the model's tokenizer"),
     NOT("eos-token", "*", "it is that of the model's tokenizer"),
     NOT("pad-token", "*", "nothing is padded with a token that is learned; leave it out"),
+    IDLE("template",
+         "default|empty|tokenizer-default*|alpaca|vicuna|chatml*|qwen*|llama*|mistral*|smollm*|deepseek*|gemma*",
+         "the chat template is the one in the model's folder"),
+    IDLE("model-revision", "main", "the model's folder is one revision"),
     NOT("model-revision", "*", "name the folder of that revision with --model DIR"),
     NOT("cache-dir", "*", "HF_HUB_CACHE or HF_HOME says where the hub's cache is"),
     NOT("export-dir", "*", "`snug merge --out DIR` folds an adapter into its model"),
@@ -381,6 +388,11 @@ static bool keep(Options *o, const Elsewhere *row, const char *value, OptSource 
 bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e) {
     const Elsewhere *row = find(o->command, option_rows[id].name, value);
     return !row || !row->means || keep(o, row, value, source, origin, e);
+}
+
+bool elsewhere_is_idle(Command c, OptId id, const char *value) {
+    const Elsewhere *row = find(c, option_rows[id].name, value);
+    return row && row->means && !*row->means;
 }
 
 const char *elsewhere_why_not(Command c, OptId id, const char *value) {
