@@ -131,7 +131,7 @@ static int edit_distance(const char *a, const char *b) { /* edits between two wo
 
 const char *str_nearest(const char *word, const char *const *names, int n) {
     const char *best = NULL;
-    int best_distance = MAX2(2, (int)strlen(word) / 3) + 1;
+    int len = (int)strlen(word), best_distance = MIN2(MAX2(2, len / 3), MAX2((len - 1) / 2, 1)) + 1;
     for (int i = 0; i < n; i++) {
         int d = edit_distance(word, names[i]);
         if (d < best_distance) {

@@ -78,11 +78,12 @@ bool cmd_tokenize(const Options *o, Err *e) {
     if (!tokenizer_open(&t, share_find(own, "models", opt_text(o, OPT_TOKENIZER)), e)) return false;
     Lines l = {.stream = token_stream_open(t, TOKENIZE_PLAIN)};
     bool ok = all_lines(&l, e);
+    int64_t words = token_stream_bytes(l.stream);
     token_stream_close(l.stream);
     token_ids_free(&l.ids);
     str_free(&l.out);
     int64_t planned =
-        process_runtime_bytes(1) + 2 * tokenizer_bytes(t) + SCRATCH_BYTES + LINE_SHARE * l.longest_bytes;
+        process_runtime_bytes(1) + 2 * tokenizer_bytes(t) + SCRATCH_BYTES + words + LINE_SHARE * l.longest_bytes;
     tokenizer_close(t);
     return ok && peak_finish(json_pack("{s:I, s:I}", "lines", (json_int_t)l.lines, "tokens", (json_int_t)l.tokens),
                              planned, o, e);

@@ -88,6 +88,13 @@ const Elsewhere elsewhere[] = {
     /* what adapters are */
     IDLE("use-dora|peft-use-dora|use-rslora|pissa-init", "false", NULL),
     NOT("use-dora|peft-use-dora|pissa-init", "true", ONLY_LORA),
+    IDLE("lora|peft|qlora|use-qlora", "false", NULL, .commands = ON_JOB),
+    NOT("lora|peft", "true", "it is --mode lora here", .commands = ON_JOB),
+    NOT("qlora|use-qlora", "true", "it is --mode lora --quantize nf4 here", .commands = ON_JOB),
+    NOT("mode", "qlora", "it is --mode lora --quantize nf4 here"),
+    NOT("mode", "dora|pissa|loha|lokr|adalora|vera|oft|prefix*|prompt*|ia3", ONLY_LORA),
+    NOT("mode", "freeze", "it is --mode full (all weights) or --mode lora here"),
+    NOT("modules-to-save|layers-to-transform|rank-pattern|alpha-pattern", "*", ONLY_LORA),
     NOT("use-rslora", "true", "an adapter counts alpha / rank: give --lora-alpha ALPHA times the root of the rank"),
     NOT("loraplus-*", "*", "see lr-mult for rates of their own"),
     NOT("relora-steps", "*", ONLY_LORA),
@@ -99,11 +106,14 @@ const Elsewhere elsewhere[] = {
     IDLE("lora-task-type", "*", NULL),
     IDLE("lora-target-linear", "true", NULL), /* --lora-targets all is the default */
     IDLE("lora-fan-in-fan-out", "false", NULL),
+    MEANS("adapter-kind", "lora", "mode=lora"), /* axolotl's adapter: lora (options_yaml.c) */
+    MEANS("adapter-kind", "qlora", "mode=lora,quantize?=nf4"),
     IDLE("shift-attn", "false", NULL),
     NOT("shift-attn", "true", "attention is that of the model"),
     NOT("rope-scaling", "*", "it is read from the model's config.json"),
 
     /* which job it is */
+    IDLE("steps", "-1", "no number of steps: --epochs says how long the run is"),
     IDLE("do-train", NULL, "the command itself says what is done", .commands = ON_TRAIN),
     IDLE("stage", "sft|pt", NULL, .commands = ON_SUPERVISED),
     NOT("stage", "*", "the command says what is done: snug train, snug grpo, snug eval", .commands = ON_TRAIN),
@@ -152,6 +162,10 @@ const Elsewhere elsewhere[] = {
     NOT("special-tokens", "*", "they are those of the model's tokenizer"),
     NOT("eos-token", "*", "it is that of the model's tokenizer"),
     NOT("pad-token", "*", "nothing is padded with a token that is learned; leave it out"),
+    IDLE("template",
+         "default|empty|tokenizer-default*|alpaca|vicuna|chatml*|qwen*|llama*|mistral*|smollm*|deepseek*|gemma*",
+         "the chat template is the one in the model's folder"),
+    IDLE("model-revision", "main", "the model's folder is one revision"),
     NOT("model-revision", "*", "name the folder of that revision with --model DIR"),
     NOT("cache-dir", "*", "HF_HUB_CACHE or HF_HOME says where the hub's cache is"),
     NOT("export-dir", "*", "`snug merge --out DIR` folds an adapter into its model"),
@@ -289,10 +303,11 @@ const Elsewhere elsewhere[] = {
     IDLE("use-cpu|no-cuda", "false", NULL),
     IDLE("ddp-timeout|ddp-backend", "*", NULL),
     NOT("fsdp-config|accelerator-config|parallelism-config", "*", ONE_DEVICE),
-    IDLE("nproc-per-node|tensor-parallel-size", "1", NULL),
+    IDLE("nproc-per-node|tensor-parallel-size|gpus|num-gpus", "1", NULL),
     IDLE("standalone", NULL, "a run is one process"),
     NOT("nproc-per-node|num-processes|nnodes|rdzv-backend|rdzv-endpoint|node-rank|local-rank|tensor-parallel-size|fsdp",
         "*", ONE_DEVICE),
+    NOT("gpus|num-gpus", "*", ONE_DEVICE),
     NOT("port", "*", "--serve PORT is the page's", .commands = 1 << CMD_MONITOR),
     NOT("master-addr|master-port", "*", "ranks find each other through the files of --out"),
     IDLE("ddp-find-unused-parameters", NULL, "what has no gradient has none in the program either"),
@@ -381,6 +396,11 @@ static bool keep(Options *o, const Elsewhere *row, const char *value, OptSource 
 bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e) {
     const Elsewhere *row = find(o->command, option_rows[id].name, value);
     return !row || !row->means || keep(o, row, value, source, origin, e);
+}
+
+bool elsewhere_is_idle(Command c, OptId id, const char *value) {
+    const Elsewhere *row = find(c, option_rows[id].name, value);
+    return row && row->means && !*row->means;
 }
 
 const char *elsewhere_why_not(Command c, OptId id, const char *value) {

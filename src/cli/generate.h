@@ -38,6 +38,7 @@ struct Prompts {
     Prompt *item;     /* owns */
     int64_t n, capacity;
     int64_t n_bad;    /* with an error */
+    int64_t longest_row; /* bytes of it in the file */
     int64_t bytes;    /* host memory they take, and took while they were read */
     uint64_t hash;    /* of everything in them */
 };

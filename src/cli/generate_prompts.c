@@ -8,6 +8,7 @@
 #include "cli/generate.h"
 
 enum { NAMED_LINES = 20 }; /* of those that failed */
+enum { ROW_SHARE = 4 };    /* of the longest row while it is read: parsed, rendered, normalised, its ids growing */
 
 /* ---- reading ---- */
 
@@ -70,6 +71,7 @@ static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t b
                     "is not JSON: %s. Each line must hold one object, such as {\"prompt\": \"...\"}; lines of text "
                     "become that by: jq -Rc '{prompt: .}' FILE > FILE.jsonl",
                     je.text);
+    p->longest_row = MAX2(p->longest_row, bytes);
     bool ok = prompts_add(p, g, row, number, e);
     json_decref(row);
     return ok;
@@ -98,8 +100,13 @@ static uint64_t hash_of(const Prompts *p) {
 }
 
 void prompts_added(Prompts *p, int64_t read_bytes) {
-    p->bytes = read_bytes + p->capacity * (int64_t)sizeof(Prompt);
-    for (int64_t i = 0; i < p->n; i++) p->bytes += p->item[i].ids.capacity * 4;
+    int64_t words = 0;
+    p->bytes = read_bytes + ROW_SHARE * p->longest_row + p->capacity * (int64_t)sizeof(Prompt);
+    for (int64_t i = 0; i < p->n; i++) {
+        p->bytes += p->item[i].ids.capacity * 4;
+        words = MAX2(words, p->item[i].ids.word_bytes);
+    }
+    p->bytes += words;
     p->hash = hash_of(p);
 }
 

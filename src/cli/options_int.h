@@ -45,6 +45,7 @@ bool elsewhere_put(Options *o, const char *where, const char *name, const char *
                    const char *origin, Err *e);
 /* The same for a foreign value of one of our own options, which has taken it already. */
 bool elsewhere_value(Options *o, OptId id, const char *value, OptSource source, const char *origin, Err *e);
+bool elsewhere_is_idle(Command c, OptId id, const char *value); /* of an option of ours: taken and not needed */
 const char *elsewhere_why_not(Command c, OptId id, const char *value); /* NULL: nothing is known about it */
 bool elsewhere_settle(Options *o, Err *e); /* two that contradict each other: ERR_USAGE */
 

@@ -308,6 +308,8 @@ bool options_put(Options *o, const OptHit *hit, const char *text, OptSource sour
         options_forget(o, hit->id);
         return true;
     }
+    if (elsewhere_is_idle(o->command, hit->id, value))
+        return elsewhere_value(o, hit->id, value, source, origin, e);
     /* A list grows while it comes from one source; a stronger source begins it anew. */
     OptValue fresh = {0};
     if (v->set && v->source == source && (row->type == OPT_LIST || row->type == OPT_PAIRS)) fresh = *v;

@@ -126,6 +126,12 @@ static bool take_betas(Reader *r, const yaml_node_t *list, const char *origin, E
     return true;
 }
 
+/* axolotl's adapter: qlora says what adapters are made, not where one lies. */
+static bool is_adapter_kind(const yaml_node_t *value) {
+    const char *text = value->type == YAML_SCALAR_NODE ? (const char *)value->data.scalar.value : "";
+    return (!strcmp(text, "lora") || !strcmp(text, "qlora")) && !file_exists(text);
+}
+
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
     const char *name = scalar_text(r, key, e);
@@ -158,13 +164,17 @@ static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *val
                   !strcasecmp((const char *)value->data.scalar.value, "false");
     if (is_off && !hit.off[0]) return true; /* fp16: false beside bf16: true */
     if (is_off && options_off_says_nothing(r->o, &hit, "false", FROM_FILE)) return true;
+    if (is_null(value)) return true;
+    if (hit.id == OPT_ADAPTER && is_adapter_kind(value))
+        return elsewhere_put(r->o, where, "adapter-kind", (const char *)value->data.scalar.value, FROM_FILE,
+                             origin, e);
     if (r->first_line[hit.id])
         return fail(e, ERR_USAGE, "%s%s: already set in line %d%s%s", where, name, r->first_line[hit.id],
                     str_same_word(name, option_rows[hit.id].name) ? "" : "; it is another name of ",
                     str_same_word(name, option_rows[hit.id].name) ? "" : option_rows[hit.id].name);
     bool yields = is_off && option_rows[hit.id].off; /* to what says more, further on */
     if (!yields) r->first_line[hit.id] = line_of(key);
-    if (is_null(value) || !options_belongs(&option_rows[hit.id], r->o->command)) return true;
+    if (!options_belongs(&option_rows[hit.id], r->o->command)) return true;
     if (value->type == YAML_SEQUENCE_NODE) return put_sequence(r, &hit, value, origin, e);
     const char *text = scalar_text(r, value, e);
     if (text && r->o->value[hit.id].source == FROM_FILE) options_forget(r->o, hit.id);

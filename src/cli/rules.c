@@ -12,8 +12,14 @@ static bool evaluates(const Options *o) { return opt_given(o, OPT_EVAL_DATA) || 
 
 static bool has_no_held_out(const Options *o, const RuleFacts *f) { return !evaluates(o); }
 
+/* A flag says that adapters are wanted, whatever its value; a saved configuration names every option. */
+static bool is_wish_for_adapters(const Options *o, OptId id) {
+    return (id == OPT_LORA_RANK || id == OPT_LORA_ALPHA || id == OPT_LORA_TARGETS) && o->value[id].source == FROM_FLAG;
+}
+
 static bool has_other_alpha(const Options *o, const RuleFacts *f) {
-    return opt_real(o, OPT_LORA_ALPHA) != 2 * (double)opt_int(o, OPT_LORA_RANK);
+    return is_wish_for_adapters(o, OPT_LORA_ALPHA) ||
+           opt_real(o, OPT_LORA_ALPHA) != 2 * (double)opt_int(o, OPT_LORA_RANK);
 }
 
 static bool is_alpha_none(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_LORA_ALPHA) == 0; }
@@ -241,7 +247,9 @@ static bool is_one_of(const Options *o, OptId id, const char *values) {
 }
 
 /* The length of a row counts whoever chose it. */
-static bool is_given(const Options *o, OptId id) { return id == OPT_SEQ || opt_changed(o, id); }
+static bool is_given(const Options *o, OptId id) {
+    return id == OPT_SEQ || opt_changed(o, id) || is_wish_for_adapters(o, id);
+}
 
 static bool is_broken(const Rule *r, OptId id, const Options *o, const RuleFacts *f) {
     return (r->commands >> o->command & 1) && is_given(o, id) && (!r->needs || !is_one_of(o, r->by, r->needs)) &&

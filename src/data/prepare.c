@@ -202,7 +202,8 @@ static Block *next_block(Prepare *p, Round *round) {
     return b;
 }
 
-/* Blocks for the next round; a text that goes on is the last of its round. */
+/* Blocks for the next round. A piece of a text is the last one of its round, the text's end too: all pieces share one
+ * encoder, and the blocks of a round are tokenised at the same time. */
 static bool read_round(Prepare *p, Round *round, Err *e) {
     round->n = 0;
     while (round->n < p->blocks && p->input < p->job.n_inputs) {
@@ -213,7 +214,7 @@ static bool read_round(Prepare *p, Round *round, Err *e) {
         if (!(text ? read_text : read_rows)(p, b, &more, e)) return false;
         if (!more && !close_input(p, e)) return false;
         if (!b->n) round->n--;
-        if (text && more) break;
+        if (text && !(b->begins && b->ends)) break;
     }
     return true;
 }
@@ -474,6 +475,8 @@ static bool run_job(Prepare *p, PrepareSay *say, void *user, Err *e) {
     if (say) say(user, p->done);
     bool ok = init_speakers(p, e) && threads_open(&team, p->threads, e) && run_rounds(p, team, say, user, e);
     threads_close(team);
+    for (int i = 0; i < p->threads + 2; i++)
+        if (p->encoder[i].maker.stream) p->done->word_bytes += token_stream_bytes(p->encoder[i].maker.stream);
     return ok && (p->done->stopped || finish(p, e));
 }
 
@@ -517,6 +520,6 @@ int64_t prepare_bytes(const PrepareOptions *o, const PrepareCounts *done) {
     int threads = MAX2(o->threads, 1);
     int64_t most = ROUNDS * BLOCKS_A_THREAD * threads * (BLOCK_BYTES + done->longest_bytes);
     return TEXT_SHARE * MIN2(most, done->text_bytes + BLOCK_BYTES) + ROW_SHARE * done->longest_bytes +
-           INDEX_SHARE * MIN2(done->documents + 1, SHARD_DOCUMENTS) + threads * BLOCK_BYTES +
+           done->word_bytes + INDEX_SHARE * MIN2(done->documents + 1, SHARD_DOCUMENTS) + threads * BLOCK_BYTES +
            (done->unpacks ? UNPACK_MOST_BYTES : 0);
 }

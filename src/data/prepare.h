@@ -30,6 +30,7 @@ typedef struct PrepareCounts {
     int64_t text_bytes;        /* that were tokenised here */
     int64_t rows, documents, dropped, tokens, shards;
     int64_t longest_bytes; /* of the rows */
+    int64_t word_bytes;    /* that the tokenizers held at most: letters without a break are one word */
     bool unpacks;          /* an input is compressed */
     bool resumed, stopped, was_done; /* was_done: nothing was left to do */
 } PrepareCounts;

@@ -20,6 +20,7 @@ typedef struct Tokenizer Tokenizer;
 typedef struct TokenIds {
     int32_t *ids; /* owns: token_ids_free */
     int64_t n, capacity;
+    int64_t word_bytes; /* that merging the longest word took at most while these were made, by tokenizer_encode */
 } TokenIds;
 
 void token_ids_add(TokenIds *t, int32_t id);

@@ -57,6 +57,7 @@ bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64
     for (int64_t i = 0; i < t->prefix.n && special; i++) token_ids_add(out, t->prefix.ids[i]);
     bool ok = tok_encode_gaps(&c, text, bytes, true);
     for (int64_t i = 0; i < t->suffix.n && special; i++) token_ids_add(out, t->suffix.ids[i]);
+    out->word_bytes = MAX2(out->word_bytes, c.largest_word * TOK_WORD_COST);
     tok_call_end(&c);
     if (!ok) out->n = before;
     return ok;

@@ -101,6 +101,8 @@ bool row_rule_settle(RowRule *rule, const ProblemQuery *q, const json_t *row, Er
         *rule = rules[l - table];
         rule->problem = l->problem_field;
         rule->answer = l->answer_field;
+    } else if (field_get(row, "prompt") && field_get(row, "answer")) { /* as prompts for training are kept */
+        *rule = (RowRule){.problem = "prompt", .answer = "answer"};
     }
     if (q->problem_field) {
         rule->problem = q->problem_field;

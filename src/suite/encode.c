@@ -15,6 +15,13 @@ bool encode_text(const Suite *s, TokenIds *out, const char *text, int64_t bytes,
     return tokenizer_encode(s->spec.tokenizer, out, text, bytes, begun ? TOKENIZE_PLAIN : TOKENIZE_ADD_SPECIAL, e);
 }
 
+/* What a text took while it was encoded: its row parsed and rendered, its ids, the merging of its longest word. */
+static void count_reading(Suite *s, int64_t bytes, const TokenIds *ids) {
+    enum { ROW_SHARE = 4 };
+    int64_t taken = ROW_SHARE * bytes + ids->capacity * (int64_t)sizeof *ids->ids + ids->word_bytes;
+    s->reading_bytes = MAX2(s->reading_bytes, taken);
+}
+
 /* The model sees all ids but the last: that many fit. What is too much is cut from the beginning. */
 static void fit(Suite *s, Piece *p) {
     int64_t over = p->n_prompt + p->n_forced - (s->spec.positions + 1);
@@ -52,6 +59,7 @@ static bool encode_behind(Suite *s, Piece *p, const char *context, int64_t bytes
     ok = ok && encode_text(s, &ids, whole, (int64_t)strlen(whole), e);
     if (ok) {
         static const int32_t none[1];
+        count_reading(s, (int64_t)strlen(whole), &ids);
         p->n_prompt = first->n;
         p->prompt = keep(s, first->ids, first->n);
         p->n_forced = MAX2(ids.n - first->n, 0);
@@ -82,6 +90,7 @@ bool encode_prompt(Suite *s, Piece *p, const char *prompt, int64_t most_new, Err
         return fail(e, ERR_FAIL, "an answer takes up to %lld tokens, and the model sees %lld at once",
                     (long long)most_new, (long long)s->spec.positions);
     if (!encode_text(s, &ids, prompt, (int64_t)strlen(prompt), e)) return false;
+    count_reading(s, (int64_t)strlen(prompt), &ids);
     p->n_prompt = MIN2(ids.n, room);
     p->prompt = keep(s, ids.ids + ids.n - p->n_prompt, p->n_prompt);
     token_ids_free(&ids);

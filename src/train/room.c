@@ -65,8 +65,10 @@ static Standing standing(const RunOptions *o, bool evaluates, int64_t from) {
     int64_t written = ss ? total / ss - from / ss : limit ? limit + 1 : 0; /* by the clock: as many as time gives */
     int64_t all = kept + written, stays = limit ? MIN2(limit, all) : all;
     int64_t fresh = MAX2(stays - kept, 0), in_flight = all > stays, best = evaluates && (passes || limit);
-    int64_t two = o->save_seconds > 0 ? 2 : 1; /* one stands while its successor is written */
-    return (Standing){.saving = fresh + in_flight + best + (passes ? MAX2(two - passing, 1) : 0),
+    /* One is written at a time: one to be kept, beside a passing one of the clock, or a passing one beside the last. */
+    int64_t clock = passes && o->save_seconds > 0;
+    int64_t keeping = in_flight + MAX2(clock - passing, 0), going = passes ? MAX2(1 + clock - passing, 1) : 0;
+    return (Standing){.saving = fresh + best + MAX2(keeping, going),
                       .ending = fresh + best + (passes ? MAX2(1 - passing, 0) : 0)};
 }
 

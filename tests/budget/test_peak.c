@@ -36,6 +36,41 @@ TEST(the_kernels_peak_of_every_command_is_within_its_plan) {
     if (outside_make_all(64)) EXPECT(world_share(within_its_plan, NULL, outside_commands));
 }
 
+/* A text without a break is one word, and merging it takes many times its length. */
+TEST(the_merging_of_a_long_word_is_in_the_plan) {
+    enum { WORD = 3 << 20 };
+    static const OutsideCommand cases[] = {
+        {"prepare", "prepare --json --tokenizer ../tally --out made --overwrite ../word.txt", NULL, false},
+        {"tokenize", "tokenize --json --tokenizer ../tally", "word.jsonl", false},
+        {"generate", "generate --json --model ../tally --prompts ../word.jsonl --max-tokens 2", NULL, true},
+        {"eval", "eval --json --model ../tally --suite gsm8k --num-fewshot 0 --suite-data ../bench", NULL, true},
+    };
+    Str text = {0}, rows = {0};
+    if (test_sanitized()) {
+        test_skip("the sanitizers' own memory is in no command's plan");
+        return;
+    }
+    if (!outside_make(2)) return;
+    for (int i = 0; i < WORD; i++) str_add_char(&text, i % 7 ? 'a' : 'b');
+    str_addf(&rows, "{\"answer\":\"#### 2\",\"question\":\"%s\"}\n", str_text(&text));
+    EXPECT(file_make_dirs(world_path("bench"), NULL) &&
+           file_write_all(world_path("bench/gsm8k.jsonl"), rows.data, rows.len, NULL));
+    str_clear(&rows);
+    str_addf(&rows, "{\"text\":\"%s\"}\n{\"text\":\"a b\"}\n", str_text(&text));
+    EXPECT(file_write_all(world_path("word.txt"), text.data, text.len, NULL) &&
+           file_write_all(world_path("word.jsonl"), rows.data, rows.len, NULL));
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Outside o = outside_run("words", cases[i].arguments, cases[i].input, NULL);
+        int64_t planned = outside_number(&o, "process_planned_bytes");
+        if (!EXPECT(planned > 0 && o.peak_bytes <= planned && outside_number(&o, "above_plan_bytes") == 0))
+            test_note("    %s: planned %lld, VmHWM %lld", cases[i].name, (long long)planned,
+                      (long long)o.peak_bytes);
+        outside_free(&o);
+    }
+    str_free(&text);
+    str_free(&rows);
+}
+
 /* ---- above it ---- */
 
 static const char *const job =

@@ -227,6 +227,7 @@ TEST(options_escapes_in_templates) {
 TEST(options_refuse_with_the_nearest_name_the_range_or_the_choices) {
     expect_refused(CMD_TRAIN, JOB "--lerning-rate|1", ERR_USAGE, "Did you mean --learning-rate?");
     expect_refused(CMD_TRAIN, JOB "--micro-bach|1", ERR_USAGE, "Did you mean --micro-batch?");
+    expect_refused(CMD_TRAIN, JOB "--bs|1", ERR_USAGE, "no such option; `snug train --help` lists them"); /* not lr */
     expect_refused(CMD_TRAIN, JOB "--qqqqqqqqqq|1", ERR_USAGE, "snug train --help");
     expect_refused(CMD_TRAIN, JOB "--=3", ERR_USAGE, "no such option");
     expect_refused(CMD_TRAIN, JOB "--seq|0", ERR_USAGE, "--seq: 0 is out of range: 1 to 4194304 tokens");

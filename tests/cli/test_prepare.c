@@ -74,6 +74,33 @@ TEST(training_from_shards_gives_the_weights_that_training_from_the_file_gives) {
     json_decref(train("packed", ""));
 }
 
+/* Texts that are read in several pieces, each ending where the next one begins. */
+TEST(long_texts_give_the_same_shards_with_any_number_of_threads) {
+    enum { TEXTS = 6, LONG = 1200 << 10 };
+    static const char *const words[] = {"the ", "river ", "runs ", "on, ", "and ", "stone. "};
+    Str s = {0}, shard[2] = {{0}, {0}};
+    Err e = {0};
+    char name[40];
+    make_model("m", "tok_smollm2");
+    EXPECT_OK(file_make_dirs(test_path("books"), &e));
+    for (int i = 0; i < TEXTS; i++) {
+        str_clear(&s);
+        for (uint64_t k = 0; s.len < LONG; k++) str_add(&s, words[rng_fold((uint64_t)i, k) % COUNT_OF(words)]);
+        snprintf(name, sizeof name, "books/%d.txt", i);
+        EXPECT_OK(file_write_all(test_path(name), s.data, s.len, &e));
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, i ? "several" : "one");
+        prepare(name, "books", i ? "--threads 4" : "--threads 1");
+        snprintf(name, sizeof name, "%s/shard-00000.bin", i ? "several" : "one");
+        EXPECT_OK(file_read(test_path(name), &shard[i], 0, &e));
+    }
+    EXPECT(shard[0].len == shard[1].len && !memcmp(shard[0].data, shard[1].data, (size_t)shard[0].len));
+    str_free(&s);
+    str_free(&shard[0]);
+    str_free(&shard[1]);
+}
+
 TEST(a_corpus_takes_the_same_memory_whatever_its_size) {
     int64_t planned[2];
     make_model("m", "tok_smollm2");

@@ -183,6 +183,28 @@ TEST(every_rule_about_options_speaks_up) {
     str_free(&err);
 }
 
+/* A value that happens to be the usual one is a wish all the same. */
+TEST(adapters_that_are_asked_for_by_usual_values_are_not_passed_over) {
+    static const struct {
+        const char *arguments, *says;
+    } cases[] = {
+        {TRAIN "--lora-rank 16", "--lora-rank 16: only --mode lora has adapters"},
+        {TRAIN "--lora-alpha 32", "--lora-alpha 32: only --mode lora has adapters"},
+        {PLAN "--lora-targets q,k,v,o,gate,up,down", "only --mode lora has adapters"},
+        {TRAIN "--mode lora --adapter lora/adapter --lora-rank 16", "--lora-rank 16: the adapter lora/adapter has rank 4"},
+    };
+    Str err = {0};
+    if (!make_inputs()) return;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        int code = world_run("w", world_binary(), NULL, cases[i].arguments);
+        world_said(NULL, &err, "w");
+        if (!EXPECT(code == 2 && strstr(str_text(&err), cases[i].says)))
+            test_note("    %s: exit %d\n%s", cases[i].arguments, code, str_text(&err));
+    }
+    EXPECT(world_run("w", world_binary(), NULL, TRAIN "--mode lora --adapter lora/adapter --lora-rank 4") == 0);
+    str_free(&err);
+}
+
 /* What one run was started with is saved with every value it has; the saved file starts the same run, without a
  * word. */
 TEST(a_saved_configuration_trips_no_rule) {

@@ -147,6 +147,38 @@ TEST(the_plan_says_what_a_checkpoint_and_the_result_take_to_the_byte) {
     str_free(&err), str_free(&out);
 }
 
+/* As many checkpoints as stand at one time while one is written: one too many would refuse disks that do. */
+TEST(the_room_asked_for_is_that_of_the_checkpoints_that_stand_at_one_time) {
+    static const struct {
+        const char *flags;
+        int64_t checkpoints;
+    } cases[] = {
+        {"", 2},
+        {"--save-minutes 0", 1},
+        {"--save-total-limit 2", 3},
+        {"--save-steps 1 --save-total-limit 2", 3},
+        {"--save-steps 3 --save-total-limit 1", 3}, /* kept, of the clock, the next of the clock or to be kept */
+        {"--save-steps 3 --save-total-limit 1 --save-minutes 0", 2},
+        {"--save-steps 3 --save-total-limit 2", 4},
+        {"--save-steps 3 --save-total-limit 1 --val-split 0.1 --eval-steps 1 --save-best", 4},
+    };
+    Str out = {0};
+    if (!world_make(world_binary())) return;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char command[400];
+        snprintf(command, sizeof command, "plan --json --model tally --budget 1GiB --steps 16 --seq 64 %s",
+                 cases[i].flags);
+        EXPECT(world_run("w", world_binary(), NULL, command) == 0);
+        world_said(&out, NULL, "w");
+        json_t *told = json_loads(str_text(&out), 0, NULL), *saving = json_object_get(told, "saving");
+        int64_t each = MAX2(of(saving, "checkpoint_bytes"), 1), room = of(saving, "disk_bytes");
+        if (!EXPECT(room >= cases[i].checkpoints * each && room / each == cases[i].checkpoints))
+            test_note("    %s: %.2f checkpoints", cases[i].flags, (double)room / (double)each);
+        json_decref(told);
+    }
+    str_free(&out);
+}
+
 /* ---- longer and shorter ---- */
 
 TEST(a_lengthened_run_is_the_longer_run_where_the_schedule_is_the_same) {

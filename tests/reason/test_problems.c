@@ -64,6 +64,18 @@ TEST(problems_of_every_layout) {
         }
 }
 
+TEST(problems_kept_as_prompts_are_told_by_their_fields) {
+    const char *row =
+        "{\"answer\": \"\\\\left( 3, \\\\frac{\\\\pi}{2} \\\\right)\", \"prompt\": \"Convert (0,3).\"}";
+    Problems p;
+    Err e;
+    ProblemQuery q = {.path = write_rows(row), .count = -1};
+    EXPECT_OK(problems_read(&p, &q, &e));
+    EXPECT_STR(p.item[0].text, "Convert (0,3).");
+    EXPECT_STR(p.item[0].reference, "\\left( 3, \\frac{\\pi}{2} \\right)");
+    problems_free(&p);
+}
+
 TEST(problems_with_choices_are_answered_by_letter_or_value) {
     Problems p;
     Err e;
