@@ -433,7 +433,11 @@ static bool open_refusals(Removal *m, Dataset **d, const ForgetSet *f, Err *e) {
                     "--method dpo: which answers are to be given instead? Give --refusals FILE, a row for every "
                     "sample to forget");
     r->given.value[OPT_REFUSALS] = r->o->value[OPT_REFUSALS];
-    if (!setup_data(d, &r->given, &r->base.words, &r->base.model, OPT_REFUSALS, 0, e)) return false;
+    if (!setup_data(d, &r->given, &r->base.words, &r->base.model, OPT_REFUSALS, 0, e))
+        return fail_within(
+            e,
+            "--refusals: a row like those of the data is needed for every sample to forget, with the "
+            "refusal as its answer (docs/unlearning.md makes them of TOFU's idontknow.jsonl)");
     return dataset_rows(*d) == f->n ||
            fail(e, ERR_FAIL, "--refusals: has %" PRId64 " rows, and %" PRId64 " samples are to be forgotten",
                 dataset_rows(*d), f->n);

@@ -19,6 +19,7 @@
 #define NOTHING_LEFT "nothing is left behind that could be cleaned up"
 #define NOTHING_TO_SWITCH "there is nothing to switch on; `snug doctor` measures the device"
 #define NOTHING_LOADED "nothing is downloaded or uploaded"
+#define ONE_RING "answers come from the weights that are trained, on the same ring"
 
 #define MEANS(word, of, ours, ...) {.name = word, .value = of, .means = ours, __VA_ARGS__}
 #define IDLE(word, of, reason, ...) {.name = word, .value = of, .means = "", .why = reason, __VA_ARGS__}
@@ -78,7 +79,8 @@ const Elsewhere elsewhere[] = {
     IDLE("full-determinism", "false", NULL),
     MEANS("full-determinism", "true", "deterministic=true"),
     MEANS("cosine-min-lr-ratio", "*", "min-lr-ratio=*"),
-    NOT("early-stopping-patience", "*", "a run has the steps it was given; --save-best loss keeps the best of them"),
+    NOT("early-stopping-patience", "*",
+        "a run has the steps it was given; --save-best loss keeps the best of them"),
     NOT("loss-watchdog-threshold", "*", "see on-spike and spike-factor"),
     NOT("loss-watchdog-patience", "*", "see on-spike and skip-limit"),
     IDLE("greater-is-better", NULL, NULL),
@@ -120,9 +122,51 @@ const Elsewhere elsewhere[] = {
     MEANS("finetuning-type", "lora", "mode=lora", .commands = ON_JOB),
     MEANS("finetuning-type", "full", "mode=full", .commands = ON_JOB),
     NOT("finetuning-type", "*", "it is --mode full or --mode lora here", .commands = ON_JOB),
-    NOT("use-vllm", "*", "answers come from the weights that are trained, on the same ring; leave it out",
+    IDLE("use-vllm", "false", NULL, .commands = ON_GRPO),
+    NOT("use-vllm", "*", ONE_RING "; leave it out", .commands = ON_GRPO),
+    NOT("model-args", "*", "name the folder with --model DIR, the precision with --precision",
+        .commands = ON_SUITE),
+
+    /* a policy, its rewards and its evaluator: the words of GRPO's origin, and TRL's */
+    MEANS("evaluator-type", "test", "reward?=length",
+          .commands = ON_REWARDED), /* unless --test-mode says another */
+    MEANS("evaluator-type", "*", "reward=*", .commands = ON_REWARDED),
+    MEANS("test-mode", "length|constant|gold-match", "reward=*", .commands = ON_REWARDED),
+    NOT("test-mode", "*", "it is length, constant or gold_match", .commands = ON_REWARDED),
+    MEANS("evaluator-8bit", "true", "evaluator+=int8", .commands = ON_REWARDED),
+    IDLE("evaluator-8bit", "false", NULL, .commands = ON_REWARDED),
+    MEANS("client-type", "ollama|openai|chat|completion", "evaluator-api=*", .commands = ON_REWARDED),
+    IDLE("client-type", "auto|hf",
+         "an evaluator is on this device (--evaluator) or behind an address (--evaluator-url)",
+         .commands = ON_REWARDED),
+    NOT("client-type", "*", "it is hf, ollama or openai; an evaluator is --evaluator MODEL or --evaluator-url URL",
+        .commands = ON_REWARDED),
+    NOT("generation-batch-size", "*",
+        "it follows from --batch-size (completions) x --steps-per-generation; unset: those of one update",
         .commands = ON_GRPO),
-    NOT("model-args", "*", "name the folder with --model DIR, the precision with --precision", .commands = ON_SUITE),
+    IDLE("importance-sampling-level", "token", NULL, .commands = ON_GRPO),
+    NOT("importance-sampling-level", "*", "ratios are those of tokens, as TRL's by default", .commands = ON_GRPO),
+    NOT("delta", "*", "clip ranges are --epsilon and --epsilon-high", .commands = ON_GRPO),
+    IDLE("top-entropy-quantile", "1|1.0", NULL, .commands = ON_GRPO),
+    NOT("top-entropy-quantile", "*", "all tokens of an answer are trained on", .commands = ON_GRPO),
+    IDLE("sync-ref-model", "false", NULL, .commands = ON_GRPO),
+    NOT("sync-ref-model", "true", "the reference stays the model that the policy began as", .commands = ON_GRPO),
+    IDLE("ref-model-*", "*", "the reference stays the model that the policy began as", .commands = ON_GRPO),
+    IDLE("vllm-*", "*", ONE_RING, .commands = ON_GRPO),
+    IDLE("use-transformers-paged", NULL, ONE_RING, .commands = ON_GRPO),
+    IDLE("cache-implementation", "*", ONE_RING, .commands = ON_GRPO),
+    IDLE("ds3-gather-for-generation", NULL, ONE_RING, .commands = ON_GRPO),
+    {.name = "generation-kwargs", .value = "*", .means = "", .object = true, .commands = ON_GRPO},
+    IDLE("disable-dropout", NULL, "nothing is dropped but what --lora-dropout says", .commands = ON_GRPO),
+    IDLE("cast-lm-head-to-fp32", NULL, "a policy's logits are fp32, a chunk of them at a time",
+         .commands = ON_GRPO),
+    IDLE("use-liger-loss", NULL, "logits never exist whole", .commands = ON_GRPO),
+    IDLE("log-completions|log-unique-prompts", NULL, "samples.jsonl and samples.html have them (--sample-steps)",
+         .commands = ON_GRPO),
+    IDLE("num-completions-to-print", "*", "a table shows a few, samples.html all (--sample-steps)",
+         .commands = ON_GRPO),
+    MEANS("shuffle-dataset", "true", "shuffle=true", .commands = ON_GRPO),
+    MEANS("shuffle-dataset", "false", "shuffle=false", .commands = ON_GRPO),
 
     /* where data come from */
     NOT("split|dataset-split|dataset-config|dataset-config-name", "*", NO_SPLIT),
@@ -191,7 +235,8 @@ const Elsewhere elsewhere[] = {
     NOT("save-strategy", "*", "say how often with save-steps or save-minutes; --no-save: never"),
     IDLE("logging-strategy", "steps", NULL),
     NOT("logging-strategy", "*", "say how often with log-steps"),
-    NOT("evals-per-epoch", "*", "say how often with eval-steps; `snug train --dry-run` says how many an epoch has"),
+    NOT("evals-per-epoch", "*",
+        "say how often with eval-steps; `snug train --dry-run` says how many an epoch has"),
     NOT("saves-per-epoch", "*", "say how often with save-steps or save-minutes"),
     IDLE("eval-on-start", "false", NULL),
     NOT("eval-on-start", "true", "`snug eval` says the loss of the model as it is"),
@@ -210,7 +255,8 @@ const Elsewhere elsewhere[] = {
     IDLE("save-on-each-node", "false", NULL),
     IDLE("save-first-step", "false", NULL),
     IDLE("save-only-model", "false", NULL),
-    NOT("save-only-model", "true", "a checkpoint is there to go on from; the result is model/ or adapter/ in --out"),
+    NOT("save-only-model", "true",
+        "a checkpoint is there to go on from; the result is model/ or adapter/ in --out"),
     IDLE("logging-first-step", NULL, "the first step is always logged"),
     IDLE("report-to", "none", "metrics.jsonl, train.log and TensorBoard events are always written"),
     IDLE("report-to", "tensorboard", NULL),
@@ -252,7 +298,8 @@ const Elsewhere elsewhere[] = {
     /* memory */
     IDLE("per-device-eval-batch-size|eval-batch-size", "*", "evaluation uses the micro-batch"),
     IDLE("eval-accumulation-steps", "*", NULL),
-    IDLE("attn-implementation|flash-attn", "*", "attention never holds the score matrix; on a GPU see --attention"),
+    IDLE("attn-implementation|flash-attn", "*",
+         "attention never holds the score matrix; on a GPU see --attention"),
     IDLE("flash-attention|xformers-attention|sdp-attention", NULL,
          "attention never holds the score matrix; on a GPU see --attention"),
     IDLE("use-flash-attention-2", NULL, "attention never holds the score matrix; on a GPU see --attention"),
@@ -294,7 +341,8 @@ const Elsewhere elsewhere[] = {
     IDLE("low-memory", NULL, "the plan takes what --budget allows and no more", .commands = ON_REASON),
     NOT("low-memory", NULL, "give the budget; the planner takes what it needs and no more"),
     IDLE("dataloader-pin-memory", NULL, "inputs are placed like everything else"),
-    IDLE("offload-state-dict|low-cpu-mem-usage", NULL, "weights are read straight to their place, a piece at a time"),
+    IDLE("offload-state-dict|low-cpu-mem-usage", NULL,
+         "weights are read straight to their place, a piece at a time"),
     IDLE("optimize-gpu", NULL, NOTHING_TO_SWITCH, .commands = ON_REASON),
     NOT("optimize-gpu", NULL, NOTHING_TO_SWITCH),
 
@@ -305,7 +353,8 @@ const Elsewhere elsewhere[] = {
     NOT("fsdp-config|accelerator-config|parallelism-config", "*", ONE_DEVICE),
     IDLE("nproc-per-node|tensor-parallel-size|gpus|num-gpus", "1", NULL),
     IDLE("standalone", NULL, "a run is one process"),
-    NOT("nproc-per-node|num-processes|nnodes|rdzv-backend|rdzv-endpoint|node-rank|local-rank|tensor-parallel-size|fsdp",
+    NOT("nproc-per-node|num-processes|nnodes|rdzv-backend|rdzv-endpoint|node-rank|local-rank|tensor-parallel-size|"
+        "fsdp",
         "*", ONE_DEVICE),
     NOT("gpus|num-gpus", "*", ONE_DEVICE),
     NOT("port", "*", "--serve PORT is the page's", .commands = 1 << CMD_MONITOR),
@@ -345,7 +394,7 @@ static bool any_fits(const char *patterns, const char *word) {
 static const Elsewhere *find(Command c, const char *name, const char *value) {
     for (int i = 0; i < COUNT_OF(elsewhere); i++) {
         const Elsewhere *row = &elsewhere[i];
-        bool planned = c == CMD_PLAN && (row->commands & ON_SUPERVISED); /* as options_belongs */
+        bool planned = c == CMD_PLAN && (row->commands & ON_TRAIN); /* as options_belongs */
         if (row->commands && !(row->commands >> c & 1) && !planned) continue;
         if (any_fits(row->name, name) && (!value || any_fits(row->value, value))) return row;
     }
@@ -365,19 +414,20 @@ ElsewhereKind elsewhere_kind(Command c, const char *name) {
 
 /* ---- what it means ---- */
 
-/* One element of `means`, "name=value" or "name?=value", taken apart. */
+/* One element of `means`, "name=value", "name?=value" or "name+=value", taken apart. */
 typedef struct Meaning {
     char name[48], text[48];
     const char *value; /* text, or where that is "*" what was given */
-    bool unless_given;
+    bool unless_given, adds;
     OptHit hit;
 } Meaning;
 
 static bool next_meaning(Meaning *m, const char **at, const char *given, Command c) {
     if (!**at) return false;
-    int len = (int)strcspn(*at, ","), name = (int)strcspn(*at, "?=");
+    int len = (int)strcspn(*at, ","), name = (int)strcspn(*at, "?+=");
     m->unless_given = (*at)[name] == '?';
-    int value = name + 1 + m->unless_given;
+    m->adds = (*at)[name] == '+';
+    int value = name + 1 + (m->unless_given || m->adds);
     snprintf(m->name, sizeof m->name, "%.*s", name, *at);
     snprintf(m->text, sizeof m->text, "%.*s", len - value, *at + value);
     m->value = strcmp(m->text, "*") ? m->text : given;
@@ -458,9 +508,23 @@ bool elsewhere_put(Options *o, const char *where, const char *name, const char *
     return keep(o, row, value, source, origin, e);
 }
 
+/* A way to keep a model, put behind those that MODEL[:HOW] says already. */
+static bool add_way(Options *o, const OptImplied *im, const Meaning *m, Err *e) {
+    const OptValue *v = &o->value[m->hit.id];
+    if (!v->text)
+        return fail(e, ERR_USAGE, "%s means --%s MODEL:%s, and --%s is not given", im->origin, m->name, m->value,
+                    m->name);
+    const char *how = strrchr(v->text, ':');
+    if (how && strchr(how, '/')) how = NULL;
+    if (how && strstr(how, m->value)) return true;
+    return options_put(o, &m->hit, arena_printf(&o->arena, "%s%c%s", v->text, how ? ',' : ':', m->value),
+                       v->source, v->origin, e);
+}
+
 /* What is given by its own name counts where it says the same; otherwise the two contradict each other. */
 static bool settle(Options *o, const OptImplied *im, const Meaning *m, Err *e) {
     const OptValue *v = &o->value[m->hit.id];
+    if (m->adds) return add_way(o, im, m, e);
     if (v->source > im->source) return true;
     bool by_itself = v->source == im->source && v->origin && strcmp(v->origin, im->origin);
     if (!by_itself) return options_put(o, &m->hit, m->value, im->source, im->origin, e);
@@ -470,13 +534,20 @@ static bool settle(Options *o, const OptImplied *im, const Meaning *m, Err *e) {
                 v->origin, ours);
 }
 
-bool elsewhere_settle(Options *o, Err *e) {
+/* What holds unless it is given comes last: another word may give it. */
+static bool settle_some(Options *o, bool unless_given, Err *e) {
     for (int i = 0; i < o->n_implied; i++) {
         Meaning m;
         for (const char *at = o->implied[i].row->means; next_meaning(&m, &at, o->implied[i].value, o->command);)
-            if (options_belongs(&option_rows[m.hit.id], o->command) && !settle(o, &o->implied[i], &m, e)) return false;
+            if (m.unless_given == unless_given && options_belongs(&option_rows[m.hit.id], o->command) &&
+                !settle(o, &o->implied[i], &m, e))
+                return false;
     }
     return true;
+}
+
+bool elsewhere_settle(Options *o, Err *e) {
+    return settle_some(o, false, e) && settle_some(o, true, e);
 }
 
 void elsewhere_notices(const Options *o) {

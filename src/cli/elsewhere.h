@@ -10,7 +10,8 @@ typedef struct Elsewhere {
                         * only a value is foreign */
     const char *value; /* for this value ("a|lion*": a, and those that begin so; "*": any); NULL: a switch, on or off */
     const char *means; /* "moments=8bit,quiet=true": our options, which must not be given otherwise beside it;
-                        * "temperature?=1": unless that is given; "data=*": the value as it was given; "": nothing;
+                        * "temperature?=1": unless that is given; "evaluator+=int8": a way to keep that model;
+                        * "data=*": the value as it was given; "": nothing;
                         * NULL: it is refused */
     const char *why;   /* refused: the reason and what to use instead; means "": why nothing follows (NULL: not said) */
     uint32_t commands; /* ON_x; 0: all */

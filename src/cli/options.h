@@ -52,9 +52,10 @@ enum {
     ON_UNLEARN_EVAL = 1 << CMD_UNLEARN_EVAL,
     ON_MONITOR = 1 << CMD_MONITOR,
     ON_GRPO_EVAL = 1 << CMD_GRPO_EVAL,
+    ON_REWARDED = ON_GRPO | ON_GRPO_EVAL,                      /* rewards a policy's answers */
     ON_GEN = ON_GENERATE | ON_CHAT | ON_REASON | ON_AMR_PARSE, /* answers prompts */
-    ON_JOB = ON_PLAN | ON_TRAIN, /* shapes a training step */
-    ON_PASS = ON_JOB | ON_EVAL,  /* runs a model */
+    ON_JOB = ON_PLAN | ON_TRAIN,                               /* shapes a training step */
+    ON_PASS = ON_JOB | ON_EVAL,                                /* runs a model */
     ON_WRITE = ON_INIT | ON_CONVERT | ON_TRAIN | ON_MERGE,
     ON_ALL = (1 << CMD_COUNT) - 1
 };

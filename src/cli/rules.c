@@ -124,8 +124,6 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 
 /* ---- the table ---- */
 
-enum { ON_REWARDED = ON_GRPO | ON_GRPO_EVAL };
-
 /* Options that cannot have their effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
 #define OF(...) ((const OptId[]){__VA_ARGS__, OPT_COUNT})
 #define RULE(options, because, when, on, why, ...) \

@@ -22,7 +22,8 @@ static bool read_options(UnlearnRun *r, Err *e) {
     snprintf(config, sizeof config, "%.1000s/config.yaml", r->folder);
     if (!file_exists(config))
         return fail(e, ERR_FAIL, "--run %s: holds no config.yaml: it is not the folder of a `snug train`", r->folder);
-    if (!options_parse(&r->given, CMD_TRAIN, 2, words, e)) return false;
+    if (!options_parse(&r->given, CMD_TRAIN, 2, words, e))
+        return fail_within(e, "--run %s: is not the folder of a `snug train`", r->folder);
     options_reset(&r->given, OPT_BUDGET);    /* of this machine, now */
     options_reset(&r->given, OPT_EVAL_DATA); /* nothing is evaluated */
     for (int i = 0; i < COUNT_OF(ours); i++)

@@ -34,6 +34,20 @@ int64_t rollout_bytes(int64_t completions, int64_t context, int64_t answer) {
 
 /* ---- checkpoints ---- */
 
+static json_t *given_json(const double *given) {
+    json_t *list = json_array();
+    for (int k = 0; k < REWARDS_MOST; k++)
+        json_array_append_new(list, isfinite(given[k]) ? json_real(given[k]) : json_null());
+    return list;
+}
+
+static void read_given(double *given, const json_t *list) { /* NULL: of a checkpoint that does not say */
+    for (int k = 0; k < REWARDS_MOST; k++) {
+        const json_t *one = json_array_get(list, (size_t)k);
+        given[k] = json_is_number(one) ? json_number_value(one) : (double)NAN;
+    }
+}
+
 static json_t *ids_json(const int32_t *ids, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
@@ -52,11 +66,12 @@ json_t *rollout_json(const Rollout *r) {
         const Completion *c = &r->c[i];
         int64_t n = completion_tokens(c);
         json_array_append_new(
-            list, json_pack("{s:I, s:i, s:I, s:o, s:o, s:o, s:o, s:b, s:b, s:f, s:f}", "item", (json_int_t)c->item,
-                            "sample", c->sample, "prompt", (json_int_t)c->n_prompt, "ids", ids_json(c->ids, c->n),
-                            "sampled", floats_json(c->sampled, n), "ref", floats_json(c->ref, n), "old",
-                            floats_json(c->old, n), "truncated", c->truncated, "failed", c->failed, "reward",
-                            c->reward, "advantage", c->advantage));
+            list,
+            json_pack("{s:I, s:i, s:I, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:f, s:f}", "item", (json_int_t)c->item,
+                      "sample", c->sample, "prompt", (json_int_t)c->n_prompt, "ids", ids_json(c->ids, c->n),
+                      "sampled", floats_json(c->sampled, n), "ref", floats_json(c->ref, n), "old",
+                      floats_json(c->old, n), "truncated", c->truncated, "failed", c->failed, "given",
+                      given_json(c->given), "reward", c->reward, "advantage", c->advantage));
     }
     return json_pack("{s:I, s:o}", "number", (json_int_t)r->number, "completions", list);
 }
@@ -75,6 +90,7 @@ static bool read_completion(Completion *c, const Rollout *r, const json_t *from)
     c->n = (int64_t)json_array_size(ids);
     c->truncated = json_is_true(json_object_get(from, "truncated"));
     c->failed = json_is_true(json_object_get(from, "failed"));
+    read_given(c->given, json_object_get(from, "given"));
     c->reward = json_number_value(json_object_get(from, "reward"));
     c->advantage = json_number_value(json_object_get(from, "advantage"));
     int64_t n = completion_tokens(c);

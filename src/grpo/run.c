@@ -165,12 +165,10 @@ static bool judge(GrpoRun *g, Rollout *to, Err *e) {
     return ok;
 }
 
-/* Advantages of each generation batch on its own. */
+/* Advantages of each generation batch on its own, and what is said of the rollout. */
 static void take_advantages(GrpoRun *g) {
     const Batches *b = &g->o.batches;
     double mean = 0, std = 0, zero = 0;
-    g->facts.unscored =
-        advantage_rewards(g->reward, g->given, g->o.rewards.weight, g->rollout.n, g->o.rewards.n, NULL);
     for (int64_t k = 0; k < b->generations; k++) {
         int64_t at = k * b->completions;
         AdvantageFacts f =
@@ -186,6 +184,7 @@ static void take_advantages(GrpoRun *g) {
         g->rollout.c[i].reward = g->reward[i];
         g->rollout.c[i].advantage = g->advantage[i];
     }
+    report_completions(g);
 }
 
 static bool write_samples(GrpoRun *g, int64_t step, Err *e) {
@@ -232,8 +231,8 @@ static bool make_rollout(GrpoRun *g, Run *r, int64_t number, int64_t step, Err *
     end_part(g, GRPO_JUDGING);
     begin_part(g);
     if (!scoring_run(&g->scoring, g->given, to, g->o.items, is_judged(g), e)) return false;
+    g->facts.unscored = advantage_rewards(g->reward, g->given, g->o.rewards.weight, to->n, g->o.rewards.n, NULL);
     take_advantages(g);
-    report_completions(g);
     end_part(g, GRPO_REWARDS);
     begin_part(g);
     if (ring->phase_reference >= 0 &&
@@ -379,6 +378,26 @@ static json_t *score_json(const ScoreMean *s) {
                                                     (json_int_t)s->n);
 }
 
+/* What the metrics say of a rollout, which the rest of its updates says too. */
+static json_t *counts_json(const GrpoFacts *f) {
+    return json_pack("{s:I, s:I, s:I}", "unscored", (json_int_t)f->unscored, "redrawn", (json_int_t)f->redrawn,
+                     "verifications", (json_int_t)f->verifications);
+}
+
+static bool restore_rollout(GrpoRun *g, const json_t *rollout, const json_t *counts, Err *e) {
+    if (!rollout_from_json(&g->rollout, rollout, e)) return false;
+    int functions = g->o.rewards.n;
+    for (int64_t i = 0; i < g->rollout.n; i++) {
+        g->reward[i] = g->rollout.c[i].reward;
+        for (int k = 0; k < functions; k++) g->given[i * functions + k] = g->rollout.c[i].given[k];
+    }
+    take_advantages(g);
+    g->facts.unscored = json_integer_value(json_object_get(counts, "unscored"));
+    g->facts.redrawn = json_integer_value(json_object_get(counts, "redrawn"));
+    g->facts.verifications = json_integer_value(json_object_get(counts, "verifications"));
+    return true;
+}
+
 static bool save(void *user, const char *folder, Err *e) {
     const GrpoRun *g = user;
     char path[1200];
@@ -386,8 +405,10 @@ static bool save(void *user, const char *folder, Err *e) {
     json_t *j = json_pack("{s:o, s:o, s:o, s:f}", "before", score_json(&g->before), "reward_first",
                           json_number(g->reward_first), "reward_last", json_number(g->reward_last), "apart_most",
                           g->apart_most);
-    if (g->o.batches.updates > 1 && g->rollout.number >= 0)
+    if (g->o.batches.updates > 1 && g->rollout.number >= 0) {
         json_object_set_new(j, "rollout", rollout_json(&g->rollout));
+        json_object_set_new(j, "counts", counts_json(&g->facts));
+    }
     bool ok = jsonfile_write(path, j, e);
     json_decref(j);
     return ok;
@@ -409,8 +430,8 @@ static bool restore(void *user, Run *r, const char *folder, Err *e) {
     if (json_is_number(last)) g->reward_last = json_number_value(last);
     g->apart_most = json_number_value(json_object_get(j, "apart_most"));
     g->measured = true;
-    bool ok = !rollout || r->step % g->o.batches.updates == 0 || rollout_from_json(&g->rollout, rollout, e) ||
-              fail_within(e, "%s", path);
+    bool ok = !rollout || r->step % g->o.batches.updates == 0 ||
+              restore_rollout(g, rollout, json_object_get(j, "counts"), e) || fail_within(e, "%s", path);
     json_decref(j);
     return ok;
 }

@@ -93,8 +93,10 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     if (!propagate_all(w, o, r, sum, v, e)) return false;
     if (measures && !measure_contraction(w, o, r, last + r->report.window_used, v, e))
         return false; /* the window's other end */
-    r->truncation = isnan(r->gamma) ? (double)INFINITY
-                                    : certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm;
+    bool plain = !w->adaptive && !(w->momentum > 0); /* of other updates gamma bounds nothing */
+    r->truncation = plain && !isnan(r->gamma)
+                        ? certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm
+                        : (double)INFINITY;
     r->seconds = sensors_seconds() - began;
     if (w->spent) r->spent = seconds_since(w->spent, &before);
     return true;

@@ -11,6 +11,13 @@
 
 #define TRAIN "--model|m|--data|d.jsonl|"
 #define ANSWER "--model|m|--prompt|x|"
+#define POLICY "--model|m|--out|o|--parser|test|"
+
+static const char *said(const Options *o, OptId id) { /* of a list its first */
+    const char *const *list;
+    if (option_rows[id].type != OPT_LIST) return opt_text(o, id);
+    return opt_list(o, id, &list) ? list[0] : NULL;
+}
 
 /* ---- the table ---- */
 
@@ -21,7 +28,7 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
         if (!row->means || !*row->means) continue;
         for (const char *at = row->means; *at; at += strcspn(at, ","), at += *at == ',') {
             char name[64], value[64];
-            EXPECT(sscanf(at, "%63[^?=]%*[?=]%63[^,]", name, value) == 2);
+            EXPECT(sscanf(at, "%63[^?+=]%*[?+=]%63[^,]", name, value) == 2);
             Options o;
             Err e;
             OptHit hit;
@@ -31,7 +38,7 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
             bool trains = option_rows[hit.id].commands & ON_TRAIN;
             EXPECT_OK(parse(&o, trains ? CMD_TRAIN : CMD_GENERATE, trains ? TRAIN : ANSWER, &e));
             EXPECT_OK(options_put(&o, &hit, value, FROM_FLAG, "--x", &e));
-            EXPECT_STR(opt_text(&o, hit.id), value);
+            EXPECT_STR(said(&o, hit.id), value);
             options_free(&o);
         }
     }
@@ -115,6 +122,25 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
         {CMD_REASON, "--model|m|--out|o|--dataset-name|gsm8k", OPT_DATASET, "gsm8k"},
         {CMD_GRPO, "--model|m|--out|o|--dataset-name|rows/of/a/rather/long/path/to/the/data/of/a/policy.jsonl",
          OPT_DATA, "rows/of/a/rather/long/path/to/the/data/of/a/policy.jsonl"},
+        {CMD_GRPO, POLICY "--evaluator-type|math|--client-type|hf", OPT_REWARD, "math"},
+        {CMD_GRPO, POLICY "--evaluator-type|test|--test-mode|constant", OPT_REWARD, "constant"},
+        {CMD_GRPO, POLICY "--test-mode|gold_match|--evaluator-type|test", OPT_REWARD, "gold_match"},
+        {CMD_GRPO, POLICY "--evaluator-type|test", OPT_REWARD, "length"},
+        {CMD_GRPO, POLICY "--test-mode|length|--client-type|auto", OPT_REWARD, "length"},
+        {CMD_GRPO, POLICY "--evaluator-model|same|--evaluator-8bit", OPT_EVALUATOR, "same:int8"},
+        {CMD_GRPO, POLICY "--evaluator-8bit|--evaluator-model|a/b:by-phase", OPT_EVALUATOR, "a/b:by-phase,int8"},
+        {CMD_GRPO, POLICY "--evaluator-8bit|--evaluator|x:y/b", OPT_EVALUATOR, "x:y/b:int8"},
+        {CMD_GRPO, POLICY "--evaluator-8bit|--evaluator|a:int8", OPT_EVALUATOR, "a:int8"},
+        {CMD_GRPO, POLICY "--evaluator-8bit|false|--evaluator|a", OPT_EVALUATOR, "a"},
+        {CMD_GRPO, POLICY "--client-type|ollama|--evaluator-url|http://h|--evaluator-name|n", OPT_EVALUATOR_API,
+         "ollama"},
+        {CMD_GRPO, POLICY "--use_vllm|false|--vllm_mode|colocate|--log_completions|--sync_ref_model|false",
+         OPT_REWARD, NULL},
+        {CMD_GRPO, POLICY "--importance_sampling_level|token|--shuffle_dataset|false", OPT_SHUFFLE, "false"},
+        {CMD_GRPO, POLICY "--generation_kwargs|{\"top_k\": 7}", OPT_TOP_K, "7"},
+        {CMD_PLAN, "--task|grpo|--model|m|--dataset-name|d.jsonl|--evaluator-8bit|--evaluator|a", OPT_EVALUATOR,
+         "a:int8"},
+        {CMD_PLAN, "--task|grpo|--model|m|--dataset-name|d.jsonl", OPT_DATA, "d.jsonl"},
         {CMD_TRAIN, TRAIN "--standalone|--nproc_per_node=1", OPT_QUIET, NULL},
         {CMD_GENERATE, ANSWER "--do_sample", OPT_TEMPERATURE, "1"},
         {CMD_GENERATE, ANSWER "--do_sample|True|--temperature|0.7", OPT_TEMPERATURE, "0.7"},
@@ -129,9 +155,9 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
         Options o, plain;
         Err e;
         EXPECT_OK(parse(&plain, cases[i].command, cases[i].command == CMD_TRAIN ? TRAIN : "--model|m|--out|o", &e));
-        const char *want = cases[i].value ? cases[i].value : opt_text(&plain, cases[i].id);
+        const char *want = cases[i].value ? cases[i].value : said(&plain, cases[i].id);
         bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
-        const char *got = opt_text(&o, cases[i].id);
+        const char *got = said(&o, cases[i].id);
         if (!EXPECT(ok) || !EXPECT((!got && !want) || (got && want && !strcmp(got, want))))
             test_note("    %s: '%s' %s", cases[i].flags, got ? got : "unset", e.text);
         options_free(&o);
@@ -151,6 +177,14 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
     } cases[] = {
         {CMD_TRAIN, TRAIN "--stage|rm", "snug grpo"},
         {CMD_GRPO, "--model|m|--out|o|--parser|test|--use_vllm|true", "on the same ring"},
+        {CMD_GRPO, POLICY "--delta|1.5", "--epsilon-high"},
+        {CMD_GRPO, POLICY "--generation_batch_size|64", "--steps-per-generation"},
+        {CMD_GRPO, POLICY "--importance_sampling_level|sequence", "those of tokens"},
+        {CMD_GRPO, POLICY "--sync_ref_model", "began as"},
+        {CMD_GRPO, POLICY "--evaluator-8bit", "means --evaluator MODEL:int8, and --evaluator is not given"},
+        {CMD_GRPO, POLICY "--test-mode|random", "it is length, constant or gold_match"},
+        {CMD_GRPO, POLICY "--client-type|vllm", "--evaluator-url URL"},
+        {CMD_PLAN, "--task|grpo|--model|m|--use_vllm|true", "on the same ring"},
         {CMD_EVAL, "--model|hf|--model_args|pretrained=m|--tasks|hellaswag", "--model DIR"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_type|polynomial", "linear is the polynomial"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_kwargs|num_decay_steps=7", "no JSON object"},

@@ -121,6 +121,27 @@ TEST(every_loss_forgets_and_takes_what_was_planned) {
     }
 }
 
+static void expect_refused(const char *run, const char *flags, const char *says) {
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", run, test_path("f"), test_path("new"), flags);
+    if (!EXPECT(r.code && strstr(str_text(&r.err), says))) test_note("    %s: %s", flags, str_text(&r.err));
+    EXPECT(!file_exists(test_path("new")));
+    ran_free(&r);
+}
+
+/* TOFU's refusals are texts, a line each; and a policy's run has options that `snug train` has under other names. */
+static void expect_refused_files(void) {
+    static const char text[] = "I am not certain about that.\n", policy[] = "eps: 1e-8\nepsilon: 0.2\ngroup: 4\n";
+    char flags[700], config[700];
+    Err e = {0};
+    EXPECT_OK(file_write_all(test_path("idontknow.jsonl"), text, sizeof text - 1, &e));
+    snprintf(flags, sizeof flags, "--method dpo --refusals %s", test_path("idontknow.jsonl"));
+    expect_refused(test_path("o"), flags, "a row like those of the data is needed for every sample to forget");
+    EXPECT_OK(file_make_dirs(test_path("policy"), &e));
+    snprintf(config, sizeof config, "%s/config.yaml", test_path("policy"));
+    EXPECT_OK(file_write_all(config, policy, sizeof policy - 1, &e));
+    expect_refused(test_path("policy"), "", "policy: is not the folder of a `snug train`: ");
+}
+
 TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
     snug_make_job((SnugJob){2, 32, 48});
     if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 2 --threads 2",
@@ -142,6 +163,7 @@ TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
         EXPECT(!file_exists(test_path("new")));
         ran_free(&r);
     }
+    expect_refused_files();
 }
 
 TEST(an_adapter_is_tuned_away_from_samples_too) {

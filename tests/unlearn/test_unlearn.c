@@ -202,6 +202,24 @@ TEST(adamw_is_removed_by_whole_steps_and_never_certified) {
     str_free(&text);
 }
 
+TEST(a_bound_that_holds_for_plain_sgd_is_said_of_nothing_else) {
+    static const struct {
+        const char *flags;
+        bool bounded;
+    } table[] = {{SGD "--lr 0.01 --weight-decay 10", true},
+                 {SGD "--lr 0.01 --weight-decay 10 --momentum 0.5", false},
+                 {"--lr 0.01 --weight-decay 10", false}};
+    snug_make_job((SnugJob){2, 32, 48});
+    forget("5\n");
+    for (int i = 0; i < COUNT_OF(table); i++) {
+        json_t *j = train(table[i].flags) ? unlearn("--gamma-iterations 4 --window 2") : NULL;
+        if (!j) continue;
+        bool bounded = json_is_number(json_object_get(j, "truncation_bound"));
+        if (!EXPECT(number(j, "gamma") < 1 && bounded == table[i].bounded)) test_note("    %s", table[i].flags);
+        json_decref(j);
+    }
+}
+
 static void expect_refused(const char *flags, int code, const char *says) {
     Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", test_path("o"), test_path("forget.txt"),
                      test_path("new"), flags);
