@@ -90,6 +90,7 @@ static const struct {
     {GRPO "--evaluator-api ollama", NULL},
     {GRPO "--evaluator-tokens 4", NULL},
     {GRPO "--evaluator-temperature 1", NULL},
+    {"unlearn-eval --model ../model --data ../tofu --retain-model a --retain-logs b", NULL},
     {PLAN "--prompt-tokens 4", NULL},
     {PLAN "--slots 4", NULL},
     {PLAN "--context 40", NULL},
