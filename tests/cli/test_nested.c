@@ -88,3 +88,20 @@ TEST(a_key_that_a_section_does_not_have_is_refused_with_its_line) {
         ran_free(&r);
     }
 }
+
+TEST(a_value_of_the_model_that_is_wrong_is_refused_with_its_place) {
+    static const struct {
+        const char *yaml, *said;
+    } cases[] = {
+        {"model:\n  d_model: 64\n  gsa:\n    k_bass: 8\n", "bad.yaml:4: k_bass: no such key. Did you mean "},
+        {"model:\n  d_model: sixty\n", "bad.yaml: 'hidden_size' is not a whole number"},
+        {"model:\n  gsa:\n    k_min: 9\n    k_base: 8\n", "bad.yaml: 1 <= k_min <= k_base"}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Err e = {0};
+        EXPECT_OK(file_write_all(test_path("bad.yaml"), cases[i].yaml, (int64_t)strlen(cases[i].yaml), &e));
+        Ran r = snug_run("init --config %s --out %s", test_path("bad.yaml"), test_path("m"));
+        EXPECT(r.code == 2 && !file_exists(test_path("m")));
+        expect_text(&r.err, cases[i].said);
+        ran_free(&r);
+    }
+}
