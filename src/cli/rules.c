@@ -55,6 +55,14 @@ static bool has_no_evaluator(const Options *o, const RuleFacts *f) {
     return !opt_given(o, OPT_EVALUATOR) && !opt_given(o, OPT_EVALUATOR_URL);
 }
 static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
+static bool has_no_server(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SERVE); }
+static bool watches_a_command(const Options *o, const RuleFacts *f) { return o->n_positional > 0; }
+static bool records_or_wraps(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_CSV) || watches_a_command(o, f);
+}
+static bool watches_on(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_SERVE) || records_or_wraps(o, f);
+}
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
 
 static bool names_no_disk(const Options *o, const RuleFacts *f) {
@@ -223,6 +231,14 @@ const Rule rules[] = {
             "says what lmcleaner and retrain take out; a loss is tuned, and replay takes nothing out",
             .needs = "lmcleaner|retrain"),
     REFUSES(OF(OPT_AT), OPT_METHOD, NULL, ON_UNLEARN, "belongs to --method replay", .needs = "replay"),
+    REFUSES(OF(OPT_HOST, OPT_TOKEN), OPT_SERVE, has_no_server, ON_MONITOR,
+            "belongs to --serve, which is not asked for"),
+    REFUSES(OF(OPT_SERVE), OPT_CSV, records_or_wraps, ON_MONITOR,
+            "shows the machine until it is left; --csv and a command are watched by a monitor of their own"),
+    REFUSES(OF(OPT_ONCE), OPT_CSV, watches_on, ON_MONITOR,
+            "is one look, printed; --csv, --serve and a command go on. For one row: --csv FILE --duration 0"),
+    REFUSES(OF(OPT_DURATION), OPT_ONCE, watches_a_command, ON_MONITOR,
+            "has no effect: a command is watched until it ends"),
 };
 
 int rules_count(void) { return COUNT_OF(rules); }

@@ -144,6 +144,11 @@ static const struct {
     {FORGET "--method npo --gamma-iterations 3", NULL},
     {FORGET "--method npo --remove steps", NULL},
     {FORGET "--at 3", NULL},
+    {"monitor --once --host 0.0.0.0", NULL},
+    {"monitor --once --token word", NULL},
+    {"monitor --serve any --csv new.csv", NULL},
+    {"monitor --once -- true", NULL},
+    {"monitor --duration 3 -- true", NULL},
 };
 
 static bool make_inputs(void) {
