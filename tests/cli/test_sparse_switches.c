@@ -92,3 +92,17 @@ TEST(a_conversion_keeps_every_layer_of_the_dense_model) {
                          test_path("dense"), test_path("c")),
                 0, "");
 }
+
+TEST(a_key_of_a_configuration_that_is_not_understood_is_a_warning) {
+    make_rows();
+    make("gsa-512m", "m", TINY);
+    Str text = {0}, more = {0};
+    Err e = {0};
+    EXPECT_OK(file_read(test_path("m/config.json"), &text, 1 << 16, &e));
+    str_addf(&more, "{\"logit_softcap\": 30,%s", str_text(&text) + 1);
+    EXPECT_OK(file_write_all(test_path("m/config.json"), str_text(&more), more.len, &e));
+    expect_said(
+        snug_run("eval --model %s --data %s --seq 32 --quiet --device cpu", test_path("m"), test_path("d.jsonl")),
+        0, "'logit_softcap' is not understood");
+    str_free(&text), str_free(&more);
+}

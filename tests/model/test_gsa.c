@@ -185,6 +185,7 @@ TEST(a_config_of_gsa_that_cannot_be_is_refused_by_name) {
     expect_refused("adaptive_k_method=learned", "gradient");
     expect_refused("adaptive_k_method=sometimes", "variance, entropy");
     expect_refused("gate_activation=relu", "gate_activation");
+    expect_refused("selection=some", "Supported: learned, random, oracle, all");
     expect_refused("n_kv_heads=3", "multiple");
     expect_refused("dense_residual_alpha=2", "dense_residual_alpha");
     expect_refused("sparse_layers=[]", "sparse_layers");
