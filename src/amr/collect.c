@@ -11,7 +11,9 @@ static const char *sentence_of(const AmrCollect *c, const json_t *row) {
     const char *said = json_string_value(json_object_get(id, "sentence"));
     if (said) return said;
     int64_t i = json_is_integer(index) ? json_integer_value(index) : c->answers;
-    return c->sentences && i >= 0 && i < c->sentences->n ? c->sentences->block[i].sentence : NULL;
+    if (!c->sentences || i < 0 || i >= c->sentences->n) return NULL;
+    said = c->sentences->block[i].sentence;
+    return said ? said : "";
 }
 
 static void add_repairs(Str *out, const AmrRepairs *r) {

@@ -97,6 +97,7 @@ static void end_block(AmrCorpus *c, AmrBlock *b) {
         if (!examine(b, &e)) keep_fault(c, b, &e);
         if (!b->graph.n_slots) penman_free(&b->graph); /* reading stopped half way */
         if (!b->sentence) b->sentence = penman_meta(&b->graph, "snt");
+        if (b->sentence && !*b->sentence) b->sentence = NULL;
         c->valid += !b->fault;
         c->block = mem_grow(c->block, &c->room, c->n + 1, sizeof *c->block);
         c->block[c->n++] = *b;

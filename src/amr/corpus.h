@@ -22,7 +22,7 @@ typedef struct AmrBlock {
     const char *text; /* as it stands in the file: comments, then the graph; borrows from the corpus */
     int64_t bytes;
     int64_t comment_bytes; /* of the text in front of the graph */
-    const char *sentence;  /* NULL: there is none; owned by the corpus */
+    const char *sentence;  /* NULL: there is none, or an empty one; owned by the corpus */
     Penman graph;          /* of what could be read; n_nodes is 0 where nothing could */
     const char *fault;     /* what is wrong; NULL: valid */
     int64_t fault_line;    /* where */

@@ -17,17 +17,31 @@
 
 /* ---- sentences: those of blocks, or one a line ---- */
 
+/* The next line that is not empty, from its first letter; *number counts the lines up to it. NULL: none is left. */
+static const char *next_sentence(const char **line, int64_t *number) {
+    while (**line) {
+        const char *first = *line + strspn(*line, " \t\r");
+        *line += strcspn(*line, "\n");
+        *line += **line == '\n';
+        ++*number;
+        if (*first && *first != '\n') return first;
+    }
+    return NULL;
+}
+
 bool amr_input_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
     if (!file_read(path, &text, 0, e)) return false;
-    const char *line = str_text(&text) + str_mark(str_text(&text), text.len);
+    const char *begin = str_text(&text) + str_mark(str_text(&text), text.len), *line = begin, *one;
     bool plain = !source_is_amr(str_text(&text), text.len);
-    for (; plain && *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        const char *first = line + strspn(line, " \t\r");
-        if (*first && *first != '\n') str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(first, "\r\n"), first);
-    }
+    int64_t number = 0;
+    while (plain && (one = next_sentence(&line, &number)))
+        str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(one, "\r\n"), one);
     bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, 1, e);
     in->end = in->corpus.n;
+    line = begin, number = 0;
+    for (int64_t i = 0; ok && plain && i < in->end && next_sentence(&line, &number); i++)
+        in->corpus.block[i].line = number; /* where it stands in the file, for messages */
     str_free(&text);
     str_free(&blocks);
     return ok;
@@ -121,6 +135,9 @@ bool amr_collect_verb(const Options *o, Err *e) {
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
     ok = ok && lines_end(&out, take_rows(&c, &out, o->positional[1], e), e);
     if (ok && !opt_flag(o, OPT_JSON)) say_collected(&c);
+    if (ok && path && c.answers < sentences.corpus.n)
+        log_warn("%s: %lld of %lld sentences have no answer, and so no block", path,
+                 (long long)(sentences.corpus.n - c.answers), (long long)sentences.corpus.n);
     ok = ok && amr_finish(amr_collect_json(&c), &sentences.corpus, o, e);
     amr_corpus_free(&sentences.corpus);
     return ok;

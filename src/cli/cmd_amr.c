@@ -102,13 +102,17 @@ static bool check_verb(const Options *o, Err *e) {
 
 /* ---- normalise ---- */
 
-static void add_block(Str *out, const AmrBlock *b, PenmanLayout layout) {
-    if (b->fault) {
-        str_add_bytes(out, b->text, b->bytes);
-    } else {
-        str_add_bytes(out, b->text, b->comment_bytes);
-        penman_print(out, &b->graph, layout);
+/* As they are but for their ends, which are those of the lines that are printed. */
+static void add_lines(Str *out, const char *text, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i++) {
+        bool is_pair = text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n';
+        if (!is_pair) str_add_char(out, text[i] == '\r' ? '\n' : text[i]);
     }
+}
+
+static void add_block(Str *out, const AmrBlock *b, PenmanLayout layout) {
+    add_lines(out, b->text, b->fault ? b->bytes : b->comment_bytes);
+    if (!b->fault) penman_print(out, &b->graph, layout);
     if (out->data[out->len - 1] != '\n') str_add_char(out, '\n');
     str_add_char(out, '\n');
 }
@@ -248,7 +252,8 @@ bool cmd_amr(const Options *o, Err *e) {
                     word);
     }
     const char *near = str_nearest(word, names, COUNT_OF(verbs));
-    return fail(e, ERR_USAGE,
-                "'%s' is no verb of `snug amr`: check, normalise, stats, triples, rows, collect, draw%s%s%s", word,
-                near ? ". Did you mean " : "", near ? near : "", near ? "?" : "");
+    return fail(
+        e, ERR_USAGE,
+        "'%s' is no verb of `snug amr`: check, normalise, stats, triples, rows, parse, collect, draw%s%s%s", word,
+        near ? ". Did you mean " : "", near ? near : "", near ? "?" : "");
 }

@@ -1,5 +1,6 @@
 /* cmd_amr_parse.c - snug amr parse: sentences in, one graph each out, as `snug generate` answers prompts; an
  * answer ends where its graph does. */
+#include <stdio.h>
 #include <string.h>
 
 #include "amr/prompt.h"
@@ -24,8 +25,11 @@ static bool add_prompt(Parsing *a, Prompts *p, const GenSetup *g, const AmrBlock
     json_t *row = amr_row(&a->prompt, &b, index, a->style);
     bool ok = prompts_add(p, g, row, b.line, e);
     json_decref(row);
-    if (ok && !block->sentence) prompts_fail(p, p->n - 1, "the block has no sentence");
-    return ok;
+    if (!ok || block->sentence) return ok;
+    char why[64];
+    snprintf(why, sizeof why, "the block of line %lld has no sentence", (long long)b.line);
+    prompts_fail(p, p->n - 1, why);
+    return true;
 }
 
 /* A tree takes some twenty times its text. */

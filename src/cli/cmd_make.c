@@ -74,7 +74,7 @@ bool cmd_init(const Options *o, Err *e) {
     if (!setup_check_out(o, e) || !setup_model(&m, o, e)) return false;
     m.config.quant = QUANT_NONE; /* what is drawn is not quantised */
     int n = opt_list(o, OPT_SET, &set);
-    if (n && !config_set(&m.config, set, n, e)) return false;
+    if (n && !config_set(&m.config, set, opt_list_origins(o, OPT_SET), n, e)) return false;
     if (opt_is(o, OPT_DTYPE, "fp32")) m.config.dtype = FMT_F32;
     if (opt_is(o, OPT_DTYPE, "fp16")) m.config.dtype = FMT_F16;
     if (opt_is(o, OPT_DTYPE, "bf16")) m.config.dtype = FMT_BF16;
@@ -95,21 +95,32 @@ bool cmd_init(const Options *o, Err *e) {
     return finish(o, &m.config, process_runtime_bytes(setup_threads(o)) + heap + words, e);
 }
 
+/* Gates and --set values; the sizes that the dense model's weights have stay. */
+static bool set_sparse(ModelConfig *c, const Options *o, Err *e) {
+    const char *const *set;
+    int n = opt_list(o, OPT_SET, &set);
+    ModelConfig dense = *c;
+    if (opt_given(o, OPT_GATES) && !config_gates(c, opt_text(o, OPT_GATES), e)) return false;
+    if (n && !config_set(c, set, opt_list_origins(o, OPT_SET), n, e)) return false;
+    return config_same_sizes(c, &dense) ||
+           fail(e, ERR_USAGE,
+                "--set %s: the weights of %s are kept as they are, so its sizes and number of layers cannot "
+                "change; what can are the values of indexer, gates, k_base, k_min, k_max, sparse_layers",
+                opt_text(o, OPT_SET), c->name);
+}
+
 /* A dense model's folder as one of type gsa. */
 static bool convert_dense(const Options *o, Err *e) {
-    const char *from = o->positional[0], *const *set;
+    const char *from = o->positional[0];
     ModelFiles m;
     FolderOut f;
     int64_t heap, drawn;
-    int n = opt_list(o, OPT_SET, &set);
     if (!setup_check_out(o, e) || !setup_model_named(&m, "convert", from, e)) return false;
     if (!m.has_folder)
         return fail(e, ERR_FAIL,
                     "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
-    if (!config_make_sparse(&m.config, e) ||
-        (opt_given(o, OPT_GATES) && !config_gates(&m.config, opt_text(o, OPT_GATES), e)) ||
-        (n && !config_set(&m.config, set, n, e)) || !weights_make_bytes(&heap, &m.config, NULL, e) ||
-        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+    if (!config_make_sparse(&m.config, e) || !set_sparse(&m.config, o, e) ||
+        !weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok = write_config(&m.config, f.temporary, e) &&
               weights_complete(&m.config, m.folder, f.temporary, (uint64_t)opt_int(o, OPT_SEED), 1, &drawn, e) &&

@@ -233,6 +233,8 @@ static bool serve(Watcher *w, Err *e) {
 }
 
 static bool watch(Watcher *w, Err *e) {
+    if (w->o->words_end && !w->o->n_positional)
+        return fail(e, ERR_USAGE, "no command stands behind `--`; for example `snug monitor -- sleep 1`");
     if (!open_csv(w, e)) return false;
     if (w->o->n_positional) return wrap(w, e);
     if (w->csv) return record(w, e);

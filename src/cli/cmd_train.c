@@ -241,6 +241,25 @@ static bool prepare_step_log(Session *s, RunOptions *ro, Err *e) {
     return true;
 }
 
+/* An indexer's warm-up takes the steps that config.json says unless a person does: what a run is made of is said. */
+static void say_indexer_warmup(const Session *s, const RunOptions *ro) {
+    const JobSpec *j = &s->base.spec;
+    long long warm = j->warmup_steps, all = ro->total_steps;
+    if (s->folder.saved.global_step >= warm) return; /* it has none, or has it behind it */
+    if (warm >= all)
+        log_warn(
+            "the run of %lld steps ends within the indexer's warm-up of %lld: attention is dense in all of them, "
+            "and %s; give a shorter --indexer-warmup-steps, or --indexer-warmup none",
+            all, warm,
+            j->warmup_frozen ? "only the indexer learns" : "the model never learns from the keys it selects");
+    else
+        log_line(
+            "attention is dense in the first %lld of %lld steps, while the indexer %s (--indexer-warmup %s), then "
+            "sparse",
+            warm, all, j->warmup_frozen ? "alone learns" : "learns beside the model",
+            j->warmup_frozen ? "frozen" : "joint");
+}
+
 /* Everything about the run that can be refused before weights are loaded. */
 static bool prepare(Session *s, RunOptions *ro, Err *e) {
     fill_run_options(s, ro);
@@ -250,6 +269,7 @@ static bool prepare(Session *s, RunOptions *ro, Err *e) {
                        .on_cpu = s->base.machine.kind == MACHINE_CPU};
     if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
     run_say_length(&s->folder, ro);
+    say_indexer_warmup(s, ro);
     if (!run_plan_saving(&s->saving, &s->base.job, ro, e) ||
         !run_check_room(&s->saving, &s->base.job, ro, opt_text(s->base.o, OPT_OFFLOAD_DIR), e) ||
         !prepare_step_log(s, ro, e))

@@ -1,5 +1,6 @@
 /* cmd_unlearn_eval.c - snug unlearn-eval: TOFU's metrics of a model, beside one that never saw what was to be
  * forgotten. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,13 +278,29 @@ static bool check_out(const Options *o, Err *e) {
     return !file_exists(path) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
 }
 
+/* The retrained model's truth ratios are those of the same questions. */
+static bool read_retain_logs(Evaluation *v, Err *e) {
+    const char *path = opt_text(v->o, OPT_RETAIN_LOGS);
+    if (!jsonfile_read(&v->retain_logs, path, 1 << 30, e)) return false;
+    int64_t logged = evaluate_logged(v->retain_logs), asked = v->items.set[SET_FORGET].n;
+    if (!logged)
+        return fail(e, ERR_FAIL,
+                    "--retain-logs %s: holds no truth ratios (forget_truth_ratio, value_by_index). Give the "
+                    "TOFU_EVAL.json of the retrained model's evaluation; a summary has the means alone",
+                    path);
+    return logged == asked ||
+           fail(e, ERR_FAIL,
+                "--retain-logs %s: was made with %" PRId64 " questions to forget, and there are %" PRId64
+                " in %s. Evaluate both models with the same --forget and --max-samples",
+                path, logged, asked, opt_text(v->o, OPT_FORGET));
+}
+
 static bool evaluate(Evaluation *v, Err *e) {
     const Options *o = v->o;
     if (!check_out(o, e)) return false;
     if (!questions_read(&v->items, opt_text(o, OPT_DATA), opt_text(o, OPT_FORGET), opt_int(o, OPT_MAX_SAMPLES), e))
         return false;
-    if (opt_given(o, OPT_RETAIN_LOGS) && !jsonfile_read(&v->retain_logs, opt_text(o, OPT_RETAIN_LOGS), 1 << 30, e))
-        return false;
+    if (opt_given(o, OPT_RETAIN_LOGS) && !read_retain_logs(v, e)) return false;
     questions_rows(&v->rows, &v->items);
     log_line("%s: %s questions to forget, %s answers to score", opt_text(o, OPT_FORGET),
              units_count(v->items.set[SET_FORGET].n).s, units_count(v->items.rows).s);

@@ -230,7 +230,7 @@ static bool take_words(Options *o, int argc, char **argv, bool only_config, Err 
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
         if (!options_end && !strcmp(word, "--")) {
-            options_end = true;
+            o->words_end = options_end = true;
         } else if (!options_end && looks_like_option(word)) {
             if (!take_flag(o, argc, argv, &i, only_config, e)) return false;
         } else if (!options_end && word[0] == '-' && word[1]) {
@@ -456,6 +456,10 @@ int opt_list(const Options *o, OptId id, const char *const **list) {
     const OptValue *v = value_of(o, id, OPT_LIST);
     *list = v->list;
     return v->n;
+}
+
+const char *const *opt_list_origins(const Options *o, OptId id) {
+    return value_of(o, id, OPT_LIST)->origins;
 }
 
 bool opt_pair(const Options *o, OptId id, int at, const char **name, double *number) {

@@ -134,6 +134,7 @@ typedef struct OptValue {
     double r;           /* whole and real numbers */
     const char **list;  /* lists: elements; pairs: names */
     double *numbers;    /* pairs */
+    const char **origins; /* of list: where each element stands */
     int n;              /* of list */
 } OptValue;
 
@@ -152,6 +153,7 @@ typedef struct Options {
     const char *usual[OPT_COUNT]; /* the default as its value's text; NULL: unset */
     const char **positional; /* words that are not options */
     int n_positional;
+    bool words_end; /* `--` stands among them */
     OptImplied implied[128];
     int n_implied;
     Arena arena; /* owns all texts */
@@ -198,6 +200,7 @@ double opt_real(const Options *o, OptId id);
 int64_t opt_bytes(const Options *o, OptId id);
 const char *opt_text(const Options *o, OptId id);                   /* any type; lists joined by ',' */
 int opt_list(const Options *o, OptId id, const char *const **list); /* number of elements */
+const char *const *opt_list_origins(const Options *o, OptId id);    /* as OptValue.origin, of each element */
 bool opt_pair(const Options *o, OptId id, int at, const char **name, double *number); /* false: no such element */
 bool opt_is(const Options *o, OptId id, const char *text);
 int opt_which(const Options *o, OptId id, const char *const *names, int n); /* the place of its text; 0: none of them */

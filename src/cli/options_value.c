@@ -128,15 +128,19 @@ static const char *unescape(Arena *a, const char *text) {
 static void list_add(Options *o, OptValue *v, const char *element, double number) {
     if (!(v->n & (v->n - 1))) {
         const char **list = ARENA_NEW(&o->arena, const char *, MAX2(1, 2 * v->n));
+        const char **origins = ARENA_NEW(&o->arena, const char *, MAX2(1, 2 * v->n));
         double *numbers = ARENA_NEW(&o->arena, double, MAX2(1, 2 * v->n));
         for (int i = 0; i < v->n; i++) {
             list[i] = v->list[i];
+            origins[i] = v->origins[i];
             numbers[i] = v->numbers[i];
         }
         v->list = list;
+        v->origins = origins;
         v->numbers = numbers;
     }
     v->list[v->n] = element;
+    v->origins[v->n] = v->origin;
     v->numbers[v->n++] = number;
 }
 
@@ -162,6 +166,7 @@ static bool put_choices(Options *o, OptValue *v, const OptRow *row, const char *
         if (in) list_add(o, &merged, choice_text(&o->arena, row->choices, i), 0);
     }
     v->list = merged.list;
+    v->origins = merged.origins;
     v->numbers = merged.numbers;
     v->n = merged.n;
     return true;

@@ -60,7 +60,18 @@ static bool has_no_reward_command(const Options *o, const RuleFacts *f) {
 static bool has_no_evaluator(const Options *o, const RuleFacts *f) {
     return !opt_given(o, OPT_EVALUATOR) && !opt_given(o, OPT_EVALUATOR_URL);
 }
+static bool has_retain_model(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_RETAIN_MODEL);
+}
 static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
+static bool has_no_server(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SERVE); }
+static bool watches_a_command(const Options *o, const RuleFacts *f) { return o->n_positional > 0; }
+static bool records_or_wraps(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_CSV) || watches_a_command(o, f);
+}
+static bool watches_on(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_SERVE) || records_or_wraps(o, f);
+}
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
 
 static bool names_no_disk(const Options *o, const RuleFacts *f) {
@@ -152,20 +163,22 @@ const Rule rules[] = {
           "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"),
     REFUSES(OF(OPT_VAL_SPLIT), OPT_EVAL_DATA, has_eval_data, ON_TRAIN,
             "nothing is held out of --data where --eval-data is given; leave one of them out"),
-    REFUSES(OF(OPT_MOMENTUM), OPT_OPTIMIZER, NULL, ON_JOB,
-            "belongs to --optimizer sgd; AdamW's is --beta1", .needs = "sgd"),
+    REFUSES(OF(OPT_MOMENTUM), OPT_OPTIMIZER, NULL, ON_JOB, "belongs to --optimizer sgd; AdamW's is --beta1",
+            .needs = "sgd"),
     REFUSES(OF(OPT_MOMENTS), OPT_OPTIMIZER, stores_no_moments, ON_JOB,
             "sgd without --momentum stores no moments; leave it out, or give --momentum 0.9 or --optimizer adamw"),
     WARNS(OF(OPT_BETA1, OPT_BETA2, OPT_EPS), OPT_OPTIMIZER, NULL, ON_TRAIN,
           "belongs to --optimizer adamw and has no effect on sgd", .needs = "adamw"),
     WARNS(OF(OPT_MIN_LR, OPT_SCHEDULE_STEPS, OPT_MIN_LR_RATIO), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: a constant learning rate has no end to go to", .needs = "cosine|linear|wsd"),
-    WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, has_min_lr, ON_TRAIN, "has no effect: --min-lr says where the rate ends"),
+    WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, has_min_lr, ON_TRAIN,
+          "has no effect: --min-lr says where the rate ends"),
     WARNS(OF(OPT_DECAY_STEPS, OPT_DECAY_RATIO, OPT_DECAY_SHAPE), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: it belongs to --schedule wsd", .needs = "wsd"),
     WARNS(OF(OPT_DECAY_RATIO), OPT_DECAY_STEPS, has_decay_steps, ON_TRAIN,
           "has no effect: --decay-steps says how long the decay is"),
-    WARNS(OF(OPT_DECAY_STEPS), OPT_STEPS, decays_from_the_start, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_decay),
+    WARNS(OF(OPT_DECAY_STEPS), OPT_STEPS, decays_from_the_start, ON_TRAIN, NULL, .stage = RULE_RUN,
+          .say = say_decay),
     WARNS(OF(OPT_DECAY_MULT), OPT_WEIGHT_DECAY, never_decays, ON_TRAIN,
           "has no effect: --weight-decay 0 decays nothing"),
     WARNS(OF(OPT_SPIKE_FACTOR, OPT_SPIKE_WINDOW), OPT_ON_SPIKE, NULL, ON_SUPERVISED,
@@ -191,10 +204,10 @@ const Rule rules[] = {
     WARNS(OF(OPT_CLEANUP_DELAY), OPT_TRIM_EVERY, never_trims, ON_TRAIN, "has no effect without --trim-every"),
     WARNS(OF(OPT_OFFLOAD_DIR), OPT_OFFLOAD, names_no_disk, ON_PASS | ON_GEN,
           "has no effect: --offload names nothing that is kept on disk (weights=disk, moments=disk:8, ...)"),
-    WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN,
-          "has no effect: the job runs on the processor", .stage = RULE_RUN),
-    WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN,
-          "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN, "has no effect: the job runs on the processor",
+          .stage = RULE_RUN),
+    WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN, "has no effect: the job runs on the processor",
+          .stage = RULE_RUN),
     REFUSES(OF(OPT_GROUP, OPT_EVALUATOR, OPT_EVALUATOR_TOKENS, OPT_EXPECTED_COMPLETION, OPT_REFERENCE,
                OPT_SHARE_PROMPTS),
             OPT_TASK, NULL, ON_PLAN, "only --task grpo has it. Did you mean --task grpo?", .needs = "grpo"),
@@ -204,6 +217,8 @@ const Rule rules[] = {
             "belongs to an evaluator elsewhere, and no --evaluator-url is given"),
     REFUSES(OF(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR_TEMPERATURE), OPT_EVALUATOR, has_no_evaluator, ON_REWARDED,
             "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"),
+    REFUSES(OF(OPT_RETAIN_LOGS), OPT_RETAIN_MODEL, has_retain_model, ON_UNLEARN_EVAL,
+            "stands in place of --retain-model; give one of the two"),
     WARNS(OF(OPT_PROMPT_TOKENS, OPT_SLOTS, OPT_CONTEXT, OPT_MAX_TOKENS, OPT_PREFILL_CHUNK, OPT_KV_CACHE,
              OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION),
           OPT_TASK, NULL, ON_PLAN, "has no effect on a training job; it belongs to --task generate or grpo",
@@ -219,14 +234,24 @@ const Rule rules[] = {
             OPT_SUITE, has_no_suite, ON_SUITE, "belongs to the benchmarks of --suite, and none is asked for"),
     REFUSES(OF(OPT_ATTENTION_REPORT), OPT_SUITE, has_a_suite, ON_SUITE,
             "is made while the loss on --data is computed; run it without --suite"),
-    WARNS(OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, is_greedy, ON_GENERATE,
-          "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"),
-    REFUSES(OF(OPT_WINDOW, OPT_HESSIAN, OPT_EPSILON, OPT_BOUND, OPT_ORACLE, OPT_GAMMA_ITERATIONS), OPT_METHOD, NULL,
-            ON_UNLEARN, "belongs to --method lmcleaner, and this method does nothing with it", .needs = "lmcleaner"),
+    WARNS(
+        OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, is_greedy, ON_GENERATE,
+        "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"),
+    REFUSES(OF(OPT_WINDOW, OPT_HESSIAN, OPT_EPSILON, OPT_BOUND, OPT_ORACLE, OPT_GAMMA_ITERATIONS), OPT_METHOD,
+            NULL, ON_UNLEARN, "belongs to --method lmcleaner, and this method does nothing with it",
+            .needs = "lmcleaner"),
     REFUSES(OF(OPT_REMOVE), OPT_METHOD, NULL, ON_UNLEARN,
             "says what lmcleaner and retrain take out; a loss is tuned, and replay takes nothing out",
             .needs = "lmcleaner|retrain"),
     REFUSES(OF(OPT_AT), OPT_METHOD, NULL, ON_UNLEARN, "belongs to --method replay", .needs = "replay"),
+    REFUSES(OF(OPT_HOST, OPT_TOKEN), OPT_SERVE, has_no_server, ON_MONITOR,
+            "belongs to --serve, which is not asked for"),
+    REFUSES(OF(OPT_SERVE), OPT_CSV, records_or_wraps, ON_MONITOR,
+            "shows the machine until it is left; --csv and a command are watched by a monitor of their own"),
+    REFUSES(OF(OPT_ONCE), OPT_CSV, watches_on, ON_MONITOR,
+            "is one look, printed; --csv, --serve and a command go on. For one row: --csv FILE --duration 0"),
+    REFUSES(OF(OPT_DURATION), OPT_ONCE, watches_a_command, ON_MONITOR,
+            "has no effect: a command is watched until it ends"),
 };
 
 int rules_count(void) { return COUNT_OF(rules); }

@@ -14,10 +14,32 @@
 
 /* ---- where it is ---- */
 
+/* A switch may leave parts of a folder's weights out, and ask for none that it lacks. */
+static bool check_parts(const ModelFiles *m, const GsaConfig *has, const Options *o, Err *e) {
+    const GsaConfig *asked = &m->config.gsa;
+    bool drawn = opt_given(o, OPT_INIT) || (ON_INIT | ON_PLAN) >> o->command & 1, output = !has->output_gate;
+    if (drawn || !m->has_folder) return true;
+    if (has->selection == SELECTION_ALL && asked->selection != SELECTION_ALL)
+        return fail(
+            e, ERR_USAGE,
+            "--selection %s: %s attends to all keys and has no indexer; `snug convert --from dense` draws one "
+            "for a Llama, Qwen or Mistral folder",
+            opt_text(o, OPT_SELECTION), m->folder);
+    bool lacks = (asked->value_gate && !has->value_gate) || (asked->output_gate && output);
+    return !lacks ||
+           fail(e, ERR_USAGE,
+                "--gates %s: %s has no gate on %s; gates are made with the model (`snug init --gates`, `snug "
+                "convert --from dense --gates`)",
+                opt_text(o, OPT_GATES), m->folder,
+                has->value_gate || has->output_gate ? (output ? "outputs" : "values") : "values or outputs");
+}
+
 bool setup_model(ModelFiles *m, const Options *o, Err *e) {
-    return setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e) &&
-           (!opt_given(o, OPT_SELECTION) || config_select(&m->config, opt_text(o, OPT_SELECTION), e)) &&
-           (!opt_given(o, OPT_GATES) || config_gates(&m->config, opt_text(o, OPT_GATES), e));
+    if (!setup_model_named(m, "--model", opt_text(o, OPT_MODEL), e)) return false;
+    GsaConfig has = m->config.gsa;
+    return (!opt_given(o, OPT_SELECTION) || config_select(&m->config, opt_text(o, OPT_SELECTION), e)) &&
+           (!opt_given(o, OPT_GATES) || config_gates(&m->config, opt_text(o, OPT_GATES), e)) &&
+           check_parts(m, &has, o, e);
 }
 
 /* Where the hub's library keeps models: the first of these variables that is set, in its order. */

@@ -1,6 +1,7 @@
 /* process.c - which process works on which sample, and how each of them can go wrong. */
 #include "grpo/process.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -269,7 +270,7 @@ bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e
         if (!keep_going || keep_going(user)) continue;
         int64_t left = scorer_pending(s);
         drop_all(s);
-        return !left || fail(e, ERR_FAIL, "interrupted while %lld rewards were waited for", (long long)left);
+        return !left || fail_system(e, EINTR, "interrupted while %lld rewards were waited for", (long long)left);
     }
     return true;
 }

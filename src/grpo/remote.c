@@ -1,6 +1,7 @@
 /* remote.c - when each prompt is asked, asked again, given up, or waits for the server to come back. */
 #include "grpo/remote.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "base/log.h"
@@ -232,7 +233,8 @@ bool remote_finish(Remote *r, bool (*keep_going)(void *user), void *user, Err *e
         bool ok = remote_pump(r, LOOK_MS, e);
         if (ok && (!r->n || !keep_going || keep_going(user))) continue;
         if (ok)
-            fail(e, ERR_FAIL, "interrupted while %lld answers of the evaluator were waited for", (long long)r->n);
+            fail_system(e, EINTR, "interrupted while %lld answers of the evaluator were waited for",
+                        (long long)r->n);
         drop_all(r);
         return false;
     }

@@ -311,6 +311,18 @@ static bool measure(GrpoRun *g, ScoreMean *to, const char *when, Err *e) {
     return true;
 }
 
+/* Whoever is asked to leave meanwhile keeps the last update. */
+static bool measure_after(GrpoRun *g, Err *e) {
+    Err why = {0};
+    if (measure(g, &g->after, "after", &why)) return true;
+    bool asked_to_leave = !why.code || stop_caused(&why);
+    if (asked_to_leave)
+        log_line("asked to leave: held-out items were not answered once more; `snug grpo-eval` does it");
+    else
+        *e = why;
+    return asked_to_leave;
+}
+
 static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
     if (g->ready) return true;
     GrpoRing *ring = grpo_ring(g->job);
@@ -366,7 +378,7 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
     if (u->step % g->o.batches.updates == 0) /* later ones train on answers of earlier weights */
         g->apart_most = fmax(g->apart_most, f->policy[POLICY_MOST_APART]);
     int64_t before = mem_stats().requests;
-    if (r->step == r->o.total_steps && !measure(g, &g->after, "after", e)) return false;
+    if (r->step == r->o.total_steps && !measure_after(g, e)) return false;
     leave_out_texts(g, r, before);
     return (r->step % r->o.log_steps && r->step != r->o.total_steps) || report_update(g, r, e);
 }

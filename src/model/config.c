@@ -79,7 +79,8 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
     if (!json_is_object(r)) r = json_object_get(j, "rope_scaling");
     if (!config_get_real(j, "rope_theta", &c->rope_theta, where, e)) return false;
     if (!r || json_is_null(r)) return true;
-    if (!json_is_object(r)) return fail(e, ERR_FAIL, "%s: 'rope_scaling' is not an object", where);
+    if (!json_is_object(r))
+        return fail(e, ERR_FAIL, "%s: 'rope_scaling' is no map such as {\"type\": \"ntk\", \"factor\": 2}", where);
     const char *type = json_string_value(json_object_get(r, "rope_type"));
     if (!type) type = json_string_value(json_object_get(r, "type"));
     if (!type) type = "default";
@@ -344,10 +345,16 @@ json_t *config_to_json(const ModelConfig *c) {
     return j;
 }
 
-static bool set_key(json_t *j, const char *key_value, Err *e) {
-    const char *eq = strchr(key_value, '=');
+/* Whether it stands in a file, and not on the command line. */
+static bool is_from_file(const char *origin) {
+    return origin && !str_starts(origin, "--");
+}
+
+static bool set_key(json_t *j, const char *key_value, const char *origin, Err *e) {
+    const char *eq = strchr(key_value, '='), *gap = is_from_file(origin) ? ": " : " ";
+    if (!is_from_file(origin)) origin = "--set";
     if (!eq || eq == key_value)
-        return fail(e, ERR_USAGE, "--set %s: write key=value, such as num_hidden_layers=2", key_value);
+        return fail(e, ERR_USAGE, "%s%s%s: write key=value, such as num_hidden_layers=2", origin, gap, key_value);
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)MIN2(eq - key_value, 63), key_value);
     if (!json_object_get(j, key) && strcmp(key, "head_dim") && strcmp(key, "d_head")) {
@@ -356,24 +363,35 @@ static bool set_key(json_t *j, const char *key_value, Err *e) {
         int n = 0;
         json_object_foreach(j, name, value) if (n < COUNT_OF(names)) names[n++] = name;
         const char *near = str_nearest(key, names, n);
-        return near ? fail(e, ERR_USAGE, "--set %s: no such key. Did you mean '%s'?", key, near)
-                    : fail(e, ERR_USAGE, "--set %s: config.json has no such key", key);
+        return near ? fail(e, ERR_USAGE, "%s%s%s: no such key. Did you mean '%s'?", origin, gap, key, near)
+                    : fail(e, ERR_USAGE, "%s%s%s: config.json has no such key", origin, gap, key);
     }
     json_t *value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
     json_object_set_new(j, key, value ? value : json_string(eq + 1));
     return true;
 }
 
-bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e) {
+/* What a wrong value is named by: the file that has values, or the flag. */
+static void name_values(char *to, size_t size, const char *const *origins, int n) {
+    const char *file = NULL;
+    for (int i = 0; i < n && origins; i++)
+        if (is_from_file(origins[i])) file = origins[i];
+    const char *line = file ? strrchr(file, ':') : NULL;
+    snprintf(to, size, "%.*s", line ? (int)(line - file) : 5, line ? file : "--set");
+}
+
+bool config_set(ModelConfig *c, const char *const *key_values, const char *const *origins, int n, Err *e) {
+    char where[256];
+    name_values(where, sizeof where, origins, n);
     json_t *j = config_to_json(c);
     if (c->head_dim == c->hidden / c->heads) { /* it follows from the width still */
         json_object_del(j, "head_dim");
         json_object_del(j, "d_head");
     }
     bool ok = true;
-    for (int i = 0; i < n && ok; i++) ok = set_key(j, key_values[i], e);
+    for (int i = 0; i < n && ok; i++) ok = set_key(j, key_values[i], origins ? origins[i] : NULL, e);
     ModelConfig changed;
-    ok = ok && config_from_json(&changed, j, "--set", e);
+    ok = ok && config_from_json(&changed, j, where, e);
     json_decref(j);
     if (!ok) {
         if (e) e->code = ERR_USAGE;
@@ -384,6 +402,13 @@ bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e) {
     if (c->bos_id >= c->vocab) c->bos_id = -1; /* a smaller vocabulary has lost them */
     if (c->eos_id >= c->vocab) c->eos_id = -1;
     return true;
+}
+
+bool config_same_sizes(const ModelConfig *a, const ModelConfig *b) {
+    return a->layers == b->layers && a->hidden == b->hidden && a->ffn == b->ffn && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->vocab == b->vocab &&
+           a->tied == b->tied && a->qkv_bias == b->qkv_bias && a->out_bias == b->out_bias &&
+           a->qk_norm == b->qk_norm;
 }
 
 int64_t config_parameters(const ModelConfig *c) {

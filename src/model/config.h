@@ -83,8 +83,11 @@ bool config_from_preset(ModelConfig *c, const char *name);
 bool config_preset_hub(char *to, size_t size, const char *name);
 const char *config_preset_names(void); /* "qwen2.5-0.5b, ..." for messages */
 
-/* Overwrites keys of config.json ("num_hidden_layers=2"), all at once; ERR_USAGE when unknown or impossible. */
-bool config_set(ModelConfig *c, const char *const *key_values, int n, Err *e);
+/* Overwrites keys of config.json ("num_hidden_layers=2"), all at once; ERR_USAGE when unknown or impossible.
+ * origins: where each stands, for messages ("--set", "recipe.yaml:7"); NULL: all are flags. */
+bool config_set(ModelConfig *c, const char *const *key_values, const char *const *origins, int n, Err *e);
+/* Whether weights of one are weights of the other: the sizes that every family has, the layers among them. */
+bool config_same_sizes(const ModelConfig *a, const ModelConfig *b);
 bool config_check(const ModelConfig *c, const char *where, Err *e);
 
 json_t *config_to_json(const ModelConfig *c); /* a config.json that transformers reads; gives: json_decref */

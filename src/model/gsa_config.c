@@ -86,8 +86,11 @@ static bool get_word(const json_t *j, const char *key, const char *const *words,
             *value = i;
             return true;
         }
-    return fail(e, ERR_FAIL, "%s: '%s' is '%s', which is not supported. Supported: %s, %s%s%s", where, key,
-                word ? word : "no text", words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
+    char all[80] = "";
+    for (int i = 0; i < n; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", words[i]);
+    return fail(e, ERR_FAIL, "%s: '%s' is '%s', which is not supported. Supported: %s", where, key,
+                word ? word : "no text", all);
 }
 
 /* The origin's third way has a head of its own, (mean, deviation, largest score) -> 32 -> 1, from k_min to k_max. */
@@ -247,7 +250,7 @@ void gsa_warn(const ModelConfig *c, const json_t *j, const char *where) {
         bool named = json_object_get(known, key) != NULL;
         for (int i = 0; i < COUNT_OF(harmless); i++) named |= !strcmp(key, harmless[i]);
         for (int i = 0; i < COUNT_OF(renamed); i++) named |= !strcmp(key, renamed[i].common);
-        if (!named) log_line("%s: '%s' is not understood and changes nothing", where, key);
+        if (!named) log_warn("%s: '%s' is not understood and changes nothing", where, key);
     }
     json_decref(known);
 }

@@ -134,7 +134,8 @@ static int64_t rows_to_evaluate(const Run *r, const Dataset *d) {
 static bool show_evaluated(Run *r, Work *w, int64_t rows, int64_t tokens, Err *e) {
     bool goes_on = work_on(w, rows, e);
     if (!r->o.folder) status_count(r->o.status, rows, w->total, work_left_seconds(w));
-    if (status_is_due(r->o.status)) status_tokens(r->o.status, tokens, ring_most_bytes(r->ring));
+    if (status_is_due(r->o.status))
+        status_tokens(r->o.status, r->state.tokens_seen + tokens, ring_most_bytes(r->ring));
     return goes_on;
 }
 
@@ -296,7 +297,7 @@ static void tell(Run *r, double loss) {
     s->tokens_per_s = speed > 0 ? speed : (double)NAN;
     s->left_seconds = left >= 0 ? left : (double)NAN;
     s->step_seconds = r->progress.all.step_seconds / (double)MAX2(r->progress.steps_here, 1);
-    s->tokens = 0;
+    s->tokens = r->state.tokens_seen;
     s->measured_bytes = ring_most_bytes(r->ring);
     status_update(s, "training");
 }

@@ -145,6 +145,11 @@ static Column logged(const json_t *logs, const char *metric, const char *key) {
     return c;
 }
 
+int64_t evaluate_logged(const json_t *logs) {
+    return (int64_t)json_object_size(
+        json_object_get(json_object_get(logs, "forget_truth_ratio"), "value_by_index"));
+}
+
 static void put_forget_quality(json_t *all, const EvalInput *in) {
     if (!in->retain && !in->retain_logs) return;
     const EvalSet *set = &in->items->set[SET_FORGET];

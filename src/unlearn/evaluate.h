@@ -22,5 +22,6 @@ typedef struct EvalInput {
 
 json_t *evaluate_all(const EvalInput *in);   /* TOFU_EVAL.json; gives */
 json_t *evaluate_summary(const json_t *all); /* TOFU_SUMMARY.json; gives */
+int64_t evaluate_logged(const json_t *logs); /* truth ratios of the forget set that a TOFU_EVAL.json holds */
 
 #endif

@@ -57,6 +57,27 @@ TEST(normalise_lays_graphs_out_and_loses_nothing) {
     expect_file("n.amr", ""); /* the last of four blocks is not valid */
 }
 
+TEST(normalise_gives_every_line_the_same_end) {
+    put("crlf.amr",
+        "# ::id 1\r\n# ::snt A dog.\r\n(d / dog\r\n :mod (b / big))\r\n\r\n#::snt Broken.\r\n(b /\r\n");
+    expect_done(snug_run("amr normalise %s --out %s", test_path("crlf.amr"), test_path("n.amr")));
+    expect_file("n.amr", "# ::id 1\n# ::snt A dog.\n(d / dog\n   :mod (b / big))\n\n#::snt Broken.\n(b /\n\n");
+}
+
+TEST(an_empty_sentence_is_none) {
+    put("c.amr", "#::snt   \n(a / b)\n\n#::snt A dog.\n(d / dog)\n");
+    Ran r = snug_run("amr check %s --json", test_path("c.amr"));
+    json_t *j = ran_json(&r);
+    EXPECT(number(j, "blocks") == 2 && number(j, "valid") == 2 && number(j, "sentences") == 1);
+    json_decref(j);
+    ran_free(&r);
+    r = snug_run("amr rows %s --json --out %s", test_path("c.amr"), test_path("r.jsonl"));
+    j = ran_json(&r);
+    EXPECT(number(j, "rows") == 1 && number(j, "without_sentence") == 1);
+    json_decref(j);
+    ran_free(&r);
+}
+
 TEST(stats_and_triples_are_json) {
     put("c.amr", corpus_text);
     Ran r = snug_run("amr stats %s --json", test_path("c.amr"));
@@ -165,6 +186,31 @@ TEST(answers_become_blocks_in_place) {
     str_free(&s);
 }
 
+TEST(sentences_without_an_answer_are_counted) {
+    put("s.txt", "The boy wants to go.\n\nNo graph here.\nCut off.\n");
+    put("a.jsonl", "{\"index\":0,\"sample\":0,\"finish\":\"stop\",\"text\":\"(b / boy)\"}\n");
+    Ran r = snug_run("amr collect %s --sentences %s", test_path("a.jsonl"), test_path("s.txt"));
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "s.txt: 2 of 3 sentences have no answer, and so no block"));
+    ran_free(&r);
+}
+
+TEST(a_sentence_that_cannot_be_asked_for_is_named_by_its_line) {
+    Str s = {0};
+    str_add(&s, "A dog.\n\n\n");
+    for (int i = 0; i < 1200; i++) str_add(&s, "long ");
+    put("s.txt", str_text(&s));
+    Ran r = snug_run("amr parse %s --model tally --max-tokens 2 --out %s", test_path("s.txt"), test_path("p.amr"));
+    if (!EXPECT(strstr(str_text(&r.err), "s.txt:4: "))) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    str_clear(&s);
+    str_add(&s, "# ::snt A dog.\n(d / dog)\n\n# ::id 2\n(c / cat)\n");
+    put("s.amr", str_text(&s));
+    r = snug_run("amr parse %s --model tally --max-tokens 2 --out %s", test_path("s.amr"), test_path("q.amr"));
+    if (!EXPECT(strstr(str_text(&r.err), "the block of line 4 has no sentence"))) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    str_free(&s);
+}
+
 TEST(drawn_blocks_go_all_the_way_to_a_score) {
     expect_done(snug_run("amr draw --n 50 --lang vi --seed 7 --part held-out --out %s", test_path("gold.amr")));
     expect_done(snug_run("amr draw --n 50 --lang vi --seed 8 --part held-out --out %s", test_path("other.amr")));
@@ -216,6 +262,7 @@ TEST(wrong_words_are_refused_with_a_hint) {
     put("c.amr", corpus_text);
     expect_refused(snug_run("amr"), 2, "needs VERB [FILE]");
     expect_refused(snug_run("amr chek %s", test_path("c.amr")), 2, "Did you mean check?");
+    expect_refused(snug_run("amr pars %s", test_path("c.amr")), 2, "stats, triples, rows, parse, collect, draw");
     expect_refused(snug_run("amr check"), 2, "needs a file");
     expect_refused(snug_run("amr draw %s", test_path("c.amr")), 2, "reads no file");
     expect_refused(snug_run("amr check %s more words", test_path("c.amr")), 2,

@@ -73,7 +73,7 @@ TEST(failures_keep_their_place_and_repairs_are_counted) {
     expect_file("p.amr",
                 "#::snt The boy sings.\n# ::failed the graph's parentheses are not closed\n(e / error :sentence "
                 "\"The boy sings.\")\n\n"
-                "#::snt \n# ::failed the block has no sentence\n(e / error :sentence \"\")\n\n"
+                "#::snt \n# ::failed the block of line 3 has no sentence\n(e / error :sentence \"\")\n\n"
                 "#::snt Con chim hát.\n# ::failed the graph's parentheses are not closed\n(e / error :sentence "
                 "\"Con chim hát.\")\n\n");
     j = done(

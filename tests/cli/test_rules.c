@@ -90,6 +90,7 @@ static const struct {
     {GRPO "--evaluator-api ollama", NULL},
     {GRPO "--evaluator-tokens 4", NULL},
     {GRPO "--evaluator-temperature 1", NULL},
+    {"unlearn-eval --model ../model --data ../tofu --retain-model a --retain-logs b", NULL},
     {PLAN "--prompt-tokens 4", NULL},
     {PLAN "--slots 4", NULL},
     {PLAN "--context 40", NULL},
@@ -144,6 +145,11 @@ static const struct {
     {FORGET "--method npo --gamma-iterations 3", NULL},
     {FORGET "--method npo --remove steps", NULL},
     {FORGET "--at 3", NULL},
+    {"monitor --once --host 0.0.0.0", NULL},
+    {"monitor --once --token word", NULL},
+    {"monitor --serve any --csv new.csv", NULL},
+    {"monitor --once -- true", NULL},
+    {"monitor --duration 3 -- true", NULL},
 };
 
 static bool make_inputs(void) {

@@ -27,7 +27,7 @@ static void open_job(Frozen *f, bool lora) {
     EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "num_key_value_heads=2",
                            "intermediate_size=48", "vocab_size=60"};
-    EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+    EXPECT_OK(config_set(&s.m.config, small, NULL, COUNT_OF(small), &e));
     EXPECT_OK(backend_open(&f->b, "cpu", (BackendOptions){.threads = 2}, &e));
     f->b->describe(f->b, &m);
     s.recompute[0] = RECOMPUTE_BLOCK;

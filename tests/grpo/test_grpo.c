@@ -1,11 +1,13 @@
 /* test_grpo.c - snug grpo as a person runs it: what the last line says, what is on disk, and that a run goes on. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/world.h"
 
 #define TINY                                                                                                   \
     "--model models/tally --device cpu --threads 1 --parser test --max-samples 24 --eval-samples 8 --group 4 " \
@@ -158,6 +160,36 @@ TEST(a_run_that_goes_on_in_its_last_rollout_says_the_same_rewards) {
             test_note("    %s", keys[i]);
     json_decref(whole), json_decref(part);
     expect_same_metrics("last_whole", "last_part");
+}
+
+#define LEAVES                                                                                                \
+    "grpo --model tally --device cpu --threads 1 --parser test --max-samples 24 --group 4 --global-batch 16 " \
+    "--prompt-tokens 32 --max-tokens 4 --log-steps 1 --reward command --reward-command 'sh slow.sh' "         \
+    "--reward-processes 1 --reward-seconds 900 --json --out out "
+
+/* A reward that never comes, of the answers behind the first update: that is kept. */
+TEST(a_run_asked_to_leave_while_it_waits_for_rewards_keeps_its_steps) {
+    static const char slow[] =
+        "n=0; while read -r line; do n=$((n + 1)); [ $n -gt 18 ] && echo >waits && sleep 1000; "
+        "echo $n; done\n";
+    static const char *const when[] = {LEAVES "--eval-samples 0 --steps 4",  /* of the second update */
+                                       LEAVES "--eval-samples 2 --steps 1"}; /* of the held-out items */
+    for (int i = 0; i < COUNT_OF(when); i++) {
+        Err e = {0};
+        Str out = {0}, err = {0};
+        EXPECT_OK(file_remove_tree(world_path("w"), &e));
+        EXPECT_OK(file_make_dirs(world_path("w"), &e));
+        EXPECT_OK(file_write_all(world_path("w/slow.sh"), slow, sizeof slow - 1, &e));
+        pid_t pid = world_start("w", world_binary(), NULL, when[i]);
+        EXPECT(world_appears(world_path("w/waits")));
+        kill(pid, SIGINT);
+        EXPECT(world_wait(pid) == 0);
+        world_said(&out, &err, "w");
+        if (!EXPECT(strstr(str_text(&out), "\"steps\":1,") && strstr(str_text(&out), "\"stopped_by\":2") &&
+                    world_has_checkpoint(world_path("w/out"))))
+            test_note("    %s\n%s", str_text(&out), str_text(&err));
+        str_free(&out), str_free(&err);
+    }
 }
 
 /* What tokens are drawn by, how many answer a prompt, and who judges them; where a model is kept is none of it. */

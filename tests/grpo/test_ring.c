@@ -14,7 +14,7 @@ static void tiny_model(ModelConfig *c, const char *layers) {
     const char *small[] = {
         layers,         "hidden_size=32", "num_attention_heads=4", "num_key_value_heads=2", "intermediate_size=48",
         "vocab_size=60"};
-    EXPECT_OK(config_set(c, small, COUNT_OF(small), &e));
+    EXPECT_OK(config_set(c, small, NULL, COUNT_OF(small), &e));
 }
 
 static JobSpec job_spec(bool lora) {

@@ -22,7 +22,7 @@ static ModelConfig tiny(void) {
                                "d_ffn=48",   "vocab_size=50", "d_indexer=8", "n_indexer_heads=2",
                                "k_base=6",   "k_min=3",       "k_max=9",     "torch_dtype=float32"};
     EXPECT(config_from_preset(&c, "gsa-512m"));
-    EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
+    EXPECT_OK(config_set(&c, set, NULL, COUNT_OF(set), &e));
     return c;
 }
 
@@ -161,7 +161,7 @@ TEST(a_config_of_gsa_is_written_as_it_is_read) {
     const char *const set[] = {
         "gate_activation=silu",    "use_adaptive_k=false",      "selection=oracle", "dense_residual_alpha=0.25",
         "indexer_activation=relu", "output_gate_per_head=true", "qkv_bias=true",    "sparse_layers=[1]"};
-    EXPECT_OK(config_set(&c, set, COUNT_OF(set), &e));
+    EXPECT_OK(config_set(&c, set, NULL, COUNT_OF(set), &e));
     json_t *j = config_to_json(&c);
     EXPECT(json_object_get(j, "d_model") && !json_object_get(j, "hidden_size"));
     EXPECT_OK(config_from_json(&again, j, c.name, &e));
@@ -173,7 +173,7 @@ TEST(a_config_of_gsa_is_written_as_it_is_read) {
 static void expect_refused(const char *key_value, const char *word) {
     Err e = {0};
     ModelConfig c = tiny();
-    bool ok = config_set(&c, &key_value, 1, &e);
+    bool ok = config_set(&c, &key_value, NULL, 1, &e);
     if (!EXPECT(!ok && strstr(e.text, word))) test_note("    %s gave '%s'", key_value, e.text);
 }
 
@@ -185,6 +185,7 @@ TEST(a_config_of_gsa_that_cannot_be_is_refused_by_name) {
     expect_refused("adaptive_k_method=learned", "gradient");
     expect_refused("adaptive_k_method=sometimes", "variance, entropy");
     expect_refused("gate_activation=relu", "gate_activation");
+    expect_refused("selection=some", "Supported: learned, random, oracle, all");
     expect_refused("n_kv_heads=3", "multiple");
     expect_refused("dense_residual_alpha=2", "dense_residual_alpha");
     expect_refused("sparse_layers=[]", "sparse_layers");

@@ -185,6 +185,13 @@ TEST(a_wrapped_command_keeps_its_output_and_exit_code) {
     ran_free(&r);
 }
 
+TEST(a_command_that_is_missing_is_asked_for) {
+    use_no_nvml();
+    Ran r = snug_run("monitor --");
+    EXPECT(r.code == 2 && strstr(str_text(&r.err), "no command stands behind `--`"));
+    ran_free(&r);
+}
+
 TEST(the_peak_of_a_command_counts_all_that_it_started) {
     if (!use_nvml("fake_nvml.so")) return;
     char pid_file[400];
@@ -256,6 +263,7 @@ TEST(a_running_job_is_shown_and_one_that_dies_leaves_the_monitor_alive) {
     EXPECT(number(job, "pid") == pid && number(job, "step") >= 1 && number(job, "total_steps") == 1000000);
     EXPECT(number(job, "planned_bytes") >= number(job, "measured_bytes") && number(job, "measured_bytes") > 0);
     EXPECT(json_is_real(json_object_get(job, "loss")) && strstr(text(job, "out"), "/r/run"));
+    EXPECT(number(job, "tokens") > number(job, "step"));
     json_decref(j);
     kill(pid, SIGKILL);
     world_wait(pid);

@@ -15,7 +15,7 @@ static Pairs planned(uint32_t targets, RecomputeLevel level, MachineKind kind, i
                  .m.adapter = {.rank = 8, .alpha = 16, .targets = targets, .format = FMT_BF16}};
     EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=2", "vocab_size=1024"};
-    EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+    EXPECT_OK(config_set(&s.m.config, small, NULL, COUNT_OF(small), &e));
     for (int l = 0; l < 2; l++) s.recompute[l] = level;
     Pairs n = {0};
     Job *j = MEM_NEW(Job, 1);

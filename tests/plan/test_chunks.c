@@ -20,7 +20,7 @@ static JobSpec spec(bool lora, RecomputeLevel level) {
                  .evaluate = true};
     EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
     const char *small[] = {"num_hidden_layers=4", "vocab_size=1024"};
-    EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+    EXPECT_OK(config_set(&s.m.config, small, NULL, COUNT_OF(small), &e));
     if (lora) s.m.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
     for (int l = 0; l < 4; l++) s.recompute[l] = level;
     return s;

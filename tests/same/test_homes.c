@@ -106,7 +106,7 @@ TEST(embedding_and_head_follow_the_layers) {
         int64_t on_disk = k / 4 == 0 ? 3 : k / 4 == 1 ? 2 : 0;
         Err e = {0};
         EXPECT(config_from_preset(&s.m.config, "qwen2.5-0.5b"));
-        EXPECT_OK(config_set(&s.m.config, small, COUNT_OF(small), &e));
+        EXPECT_OK(config_set(&s.m.config, small, NULL, COUNT_OF(small), &e));
         if (lora) s.m.adapter = (LoraSpec){.rank = 8, .alpha = 16, .targets = 127, .format = FMT_BF16};
         for (int kind = OFFLOAD_WEIGHTS; kind <= (lora ? OFFLOAD_WEIGHTS : OFFLOAD_GRADIENTS); kind++)
             s.m.offload.layers[kind] = 3, s.m.offload.on_disk[kind] = on_disk;

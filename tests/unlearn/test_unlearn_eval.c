@@ -70,6 +70,21 @@ TEST(a_model_against_itself_has_forgotten_nothing) {
     EXPECT(value(j, "forget_quality") == 1 && value(j, "privleak") == 0);
     EXPECT(json_is_null(json_object_get(j, "model_utility")));
     json_decref(j);
+    static const struct {
+        const char *file, *more, *says;
+        int code;
+    } table[] = {
+        {"SUMMARY", "", "holds no truth ratios", 1},
+        {"EVAL", "--max-samples 3", "was made with 4 questions to forget, and there are 3 in forget10", 1},
+        {"EVAL", "--retain-model words", "stands in place of --retain-model", 2}};
+    for (int i = 0; i < COUNT_OF(table); i++) { /* what would be left out, or compared with other questions */
+        snprintf(flags, sizeof flags, "ev/TOFU_%s.json", table[i].file);
+        Ran r = snug_run("unlearn-eval --model %s --data %s --no-rouge --retain-logs %s %s", world_path("words"),
+                         world_path("tofu"), world_path("%s", flags), table[i].more);
+        if (!EXPECT(r.code == table[i].code && strstr(str_text(&r.err), table[i].says)))
+            test_note("    %s: %d, %s", table[i].says, r.code, str_text(&r.err));
+        ran_free(&r);
+    }
 }
 
 TEST(the_probability_of_an_answer_is_that_of_eval) {
