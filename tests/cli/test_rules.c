@@ -197,7 +197,8 @@ TEST(adapters_that_are_asked_for_by_usual_values_are_not_passed_over) {
         {TRAIN "--lora-rank 16", "--lora-rank 16: only --mode lora has adapters"},
         {TRAIN "--lora-alpha 32", "--lora-alpha 32: only --mode lora has adapters"},
         {PLAN "--lora-targets q,k,v,o,gate,up,down", "only --mode lora has adapters"},
-        {TRAIN "--mode lora --adapter lora/adapter --lora-rank 16", "--lora-rank 16: the adapter lora/adapter has rank 4"},
+        {TRAIN "--mode lora --adapter lora/adapter --lora-rank 16",
+         "--lora-rank 16: the adapter lora/adapter has rank 4"},
     };
     Str err = {0};
     if (!make_inputs()) return;

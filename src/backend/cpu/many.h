@@ -30,7 +30,7 @@ typedef void ManyTranspose(float *to, int64_t width, const float *from, int64_t 
 
 typedef struct ManyKernels {
     ManyDecode *int8, *nf4;
-    ManyMultiply *multiply, *multiply_flipped; /* flipped: x is (n,rows) */
+    ManyMultiply *multiply, *multiply_transposed; /* flipped: x is (n,rows) */
     ManyTranspose *transpose;
     int width, lanes; /* of a decoded sliver: three vectors; of a vector */
     int rows; /* of x at a time: what the registers hold */

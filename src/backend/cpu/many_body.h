@@ -90,7 +90,7 @@ UNCHECKED FEW_TARGET static void multiply(float *c, int64_t ldc, const float *x,
         multiply_all(c, ldc, x, ldx, 1, w, 1, rows, n, add);
 }
 
-UNCHECKED FEW_TARGET static void multiply_flipped(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w,
+UNCHECKED FEW_TARGET static void multiply_transposed(float *c, int64_t ldc, const float *x, int64_t ldx, const float *w,
                                                   int vectors, int64_t rows, int64_t n, bool add) {
     if (vectors == 3)
         multiply_all(c, ldc, x, 1, ldx, w, 3, rows, n, add);
@@ -116,4 +116,4 @@ FEW_TARGET static void transpose(float *to, int64_t width, const float *from, in
 
 #undef UNCHECKED
 
-const ManyKernels MANY = {sliver_int8, sliver_nf4, multiply, multiply_flipped, transpose, WIDTH, LANES, MANY_ROWS};
+const ManyKernels MANY = {sliver_int8, sliver_nf4, multiply, multiply_transposed, transpose, WIDTH, LANES, MANY_ROWS};

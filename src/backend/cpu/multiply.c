@@ -39,7 +39,7 @@ CPU_VECTOR static void scale_rows(const CpuBlock *m) {
 static void multiply_edge(const CpuBlock *m, const Sliver *s, const ManyKernels *kernels, const float *packed,
                           const float *a, bool add) {
     float block[MOST_ROWS * MOST_WIDE] = {0};
-    ManyMultiply *multiply = m->a_transposed ? kernels->multiply_flipped : kernels->multiply;
+    ManyMultiply *multiply = m->a_transposed ? kernels->multiply_transposed : kernels->multiply;
     size_t bytes = (size_t)s->cols * sizeof *block;
     for (int64_t r = 0; r < m->rows; r += kernels->rows) {
         int64_t rows = MIN2(kernels->rows, m->rows - r);
@@ -59,7 +59,7 @@ static void multiply_sliver(const CpuBlock *m, const Sliver *s, const ManyKernel
     if (s->cols < s->width)
         multiply_edge(m, s, kernels, packed, a, add);
     else
-        (m->a_transposed ? kernels->multiply_flipped : kernels->multiply)(m->c + s->col, m->ldc, a, m->lda, packed,
+        (m->a_transposed ? kernels->multiply_transposed : kernels->multiply)(m->c + s->col, m->ldc, a, m->lda, packed,
                                                                           s->vectors, m->rows, s->n, add);
 }
 

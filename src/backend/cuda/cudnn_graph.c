@@ -148,7 +148,7 @@ static Node value(Maker *m, int64_t uid) {
 }
 
 /* The last two dimensions change places; the bytes stay. */
-static Node flipped(Maker *m, Kind kind, int64_t uid, const Node *x, int type) {
+static Node transposed(Maker *m, Kind kind, int64_t uid, const Node *x, int type) {
     return tensor(m, kind, uid, type, (int64_t[]){x->dim[0], x->dim[1], x->dim[3], x->dim[2]},
                   (int64_t[]){x->stride[0], x->stride[1], x->stride[3], x->stride[2]});
 }
@@ -224,8 +224,8 @@ static Node reduce(Maker *m, int mode, Node x) { /* over the last dimension */
 }
 
 /* x seen with its last two dimensions the other way round */
-static Node flip(Maker *m, Node x, int type) {
-    Node y = flipped(m, INSIDE, m->uid++, &x, type);
+static Node transpose(Maker *m, Node x, int type) {
+    Node y = transposed(m, INSIDE, m->uid++, &x, type);
     CudnnDescriptor op = MAKE(m, OPERATION_RESHAPE);
     SET_DESC(m, op, OPERATION_RESHAPE_XDESC, x.d);
     SET_DESC(m, op, OPERATION_RESHAPE_YDESC, y.d);
@@ -258,9 +258,9 @@ static Node masked(Maker *m, Node s) { /* a token sees itself and what stands be
     return y;
 }
 
-static Node scores(Maker *m, const CudnnShape *s, Node q, Node k_flipped, Node scale) { /* scale q k^T */
+static Node scores(Maker *m, const CudnnShape *s, Node q, Node k_transposed, Node scale) { /* scale q k^T */
     Node x = inside(m, CUDNN_DATA_FLOAT, s->rows, s->heads, s->seq, s->seq);
-    multiply(m, x, q, k_flipped);
+    multiply(m, x, q, k_transposed);
     return both(m, CUDNN_POINTWISE_MUL, x, scale);
 }
 
@@ -268,7 +268,7 @@ static Node scores(Maker *m, const CudnnShape *s, Node q, Node k_flipped, Node s
 static void forward(Maker *m, const CudnnShape *s, int type) {
     Node q = heads_of(m, UID_Q, s, type, s->heads, width_of(s));
     Node k = heads_of(m, UID_K, s, type, s->kv_heads, width_of(s));
-    Node kt = flipped(m, REAL, UID_K, &k, type);
+    Node kt = transposed(m, REAL, UID_K, &k, type);
     Node v = heads_of(m, UID_V, s, type, s->kv_heads, width_of(s));
     Node o = heads_of(m, UID_O, s, type, s->heads, (int64_t)s->heads * s->dim), lse = per_token(m, UID_LSE, s);
     Node x = masked(m, scores(m, s, q, kt, value(m, UID_SCALE)));
@@ -297,8 +297,8 @@ static void multiply_group(Maker *m, const CudnnShape *s, int64_t uid, int type,
  * ds = scale * p * (d_o v^T - sums);  dk = ds^T q;  dq = ds k */
 static void backward(Maker *m, const CudnnShape *s, int type) {
     Node q = heads_of(m, UID_Q, s, type, s->heads, width_of(s));
-    Node k = heads_of(m, UID_K, s, type, s->kv_heads, width_of(s)), kt = flipped(m, REAL, UID_K, &k, type);
-    Node v = heads_of(m, UID_V, s, type, s->kv_heads, width_of(s)), vt = flipped(m, REAL, UID_V, &v, type);
+    Node k = heads_of(m, UID_K, s, type, s->kv_heads, width_of(s)), kt = transposed(m, REAL, UID_K, &k, type);
+    Node v = heads_of(m, UID_V, s, type, s->kv_heads, width_of(s)), vt = transposed(m, REAL, UID_V, &v, type);
     Node o = heads_of(m, UID_O, s, type, s->heads, (int64_t)s->heads * s->dim);
     Node d_o = heads_of(m, UID_D_O, s, type, s->heads, (int64_t)s->heads * s->dim);
     Node lse = per_token(m, UID_LSE, s), sums = per_token(m, UID_SUMS, s);
@@ -309,17 +309,17 @@ static void backward(Maker *m, const CudnnShape *s, int type) {
 
     Node x = masked(m, both(m, CUDNN_POINTWISE_SUB, scores(m, s, q, kt, scale), lse));
     Node p = each(m, CUDNN_POINTWISE_EXP, x);
-    multiply_group(m, s, UID_DV, type, flip(m, p, type), d_o);
+    multiply_group(m, s, UID_DV, type, transpose(m, p, type), d_o);
 
     Node dp = inside(m, CUDNN_DATA_FLOAT, s->rows, s->heads, s->seq, s->seq);
     multiply(m, dp, d_o, vt);
     Node ds = both(m, CUDNN_POINTWISE_MUL, both(m, CUDNN_POINTWISE_SUB, dp, sums), p);
     ds = both(m, CUDNN_POINTWISE_MUL, ds, scale);
-    multiply_group(m, s, UID_DK, type, flip(m, ds, type), q);
+    multiply_group(m, s, UID_DK, type, transpose(m, ds, type), q);
 
     Node dq_sums = tensor(m, REAL, UID_DQ_SUMS, CUDNN_DATA_FLOAT, (int64_t[]){s->rows, s->heads, s->seq, s->dim},
                           (int64_t[]){s->heads * s->seq * s->dim, s->seq * s->dim, s->dim, 1});
-    multiply(m, dq_sums, ds, flip(m, kt, type));
+    multiply(m, dq_sums, ds, transpose(m, kt, type));
     each_to(m, heads_of(m, UID_DQ, s, type, s->heads, width_of(s)),
             (Pointwise){.mode = CUDNN_POINTWISE_IDENTITY, .x = dq_sums});
 }

@@ -40,8 +40,8 @@ template <int N> DEVICE void settle(float (&c)[N][4]) {
         for (int i = 0; i < 4; i++) asm volatile("" : "+f"(c[n][i])::"memory");
 }
 
-/* How the matrix unit is told of a tile (its descriptor): address, bytes from chunk to chunk (transposed readings only),
- * bytes from eight rows to the next eight, 128-byte swizzle. */
+/* How the matrix unit is told of a tile (its descriptor): address, bytes from chunk to chunk (transposed readings
+ * only), bytes from eight rows to the next eight, 128-byte swizzle. */
 DEVICE uint64_t tile_words(uint32_t address, uint32_t chunk_bytes) {
     return (uint64_t)((address & 0x3ffffu) >> 4) | (uint64_t)(chunk_bytes >> 4) << 16 |
            (uint64_t)(EIGHT_ROWS >> 4) << 32 | 1ull << 62;
@@ -87,7 +87,7 @@ template <typename T> DEVICE void product_shared(float (&c)[16][4], uint64_t a, 
 }
 
 /* c += a b: 64 rows of a, in registers, 16 of k, 64 or 128 of n; b is read transposed. The compiler (nvcc 13.0) lets
- * such an a share its registers with another even when it is wanted again in the next turn of a loop: never keep one. */
+ * such an a share its registers with another even when it is wanted again in the next turn of a loop: keep none. */
 template <typename T> DEVICE void product_held(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) {
     if constexpr (std::is_same<T, Bf16>::value)
         PRODUCT_HELD("m64n64k16", "bf16", NAMES32, HELD32, "{%32,%33,%34,%35}", "%36");
