@@ -1,5 +1,6 @@
 /* options_yaml.c - options as a YAML file: a map of names to values, flat or in the sections of other tools, read
  * with file and line for every refusal, written so that it reads back to the same values. */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -8,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cli/options_int.h"
 
 enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
@@ -102,8 +104,44 @@ static bool take_section(Reader *r, const char *name, const yaml_node_t *map, co
     return ok;
 }
 
+/* A scalar as it stands in JSON; NULL after a refusal. Gives. */
+static json_t *scalar_json(const Reader *r, yaml_node_item_t item, Err *e) {
+    const yaml_node_t *node = yaml_document_get_node((yaml_document_t *)&r->doc, item);
+    const char *text = scalar_text(r, node, e);
+    bool plain = text && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    json_t *value = plain ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    return value || !text ? value : json_string(text);
+}
+
+static bool add_elements(json_t *list, const Reader *r, const yaml_node_t *node, Err *e) {
+    for (yaml_node_item_t *i = node->data.sequence.items.start; i < node->data.sequence.items.top; i++)
+        if (json_array_append_new(list, scalar_json(r, *i, e))) return false;
+    return true;
+}
+
+static bool add_members(json_t *map, const Reader *r, const yaml_node_t *node, Err *e) {
+    for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+        const char *key = scalar_text(r, yaml_document_get_node((yaml_document_t *)&r->doc, p->key), e);
+        if (!key || json_object_set_new(map, key, scalar_json(r, p->value, e))) return false;
+    }
+    return true;
+}
+
+/* What --set takes: a list or a map as config.json has it. NULL after a refusal. */
+static const char *model_text(const Reader *r, const yaml_node_t *node, Err *e) {
+    if (node->type == YAML_SCALAR_NODE) return scalar_text(r, node, e);
+    bool list = node->type == YAML_SEQUENCE_NODE; /* sparse_layers: [0, 2]; rope_scaling: {type: ntk, factor: 2} */
+    json_t *value = list ? json_array() : json_object();
+    bool ok = list ? add_elements(value, r, node, e) : add_members(value, r, node, e);
+    char *dumped = ok ? json_dumps(value, JSON_COMPACT) : NULL;
+    const char *text = dumped ? arena_strdup(&r->o->arena, dumped) : NULL;
+    mem_free(dumped);
+    json_decref(value);
+    return text;
+}
+
 static bool take_model_value(Reader *r, const char *name, const yaml_node_t *value, const char *origin, Err *e) {
-    const char *text = is_null(value) ? NULL : scalar_text(r, value, e);
+    const char *text = is_null(value) ? NULL : model_text(r, value, e);
     OptHit hit;
     if (!text) return is_null(value);
     CHECK(options_lookup(&hit, CMD_INIT, "set"));

@@ -79,7 +79,8 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
     if (!json_is_object(r)) r = json_object_get(j, "rope_scaling");
     if (!config_get_real(j, "rope_theta", &c->rope_theta, where, e)) return false;
     if (!r || json_is_null(r)) return true;
-    if (!json_is_object(r)) return fail(e, ERR_FAIL, "%s: 'rope_scaling' is not an object", where);
+    if (!json_is_object(r))
+        return fail(e, ERR_FAIL, "%s: 'rope_scaling' is no map such as {\"type\": \"ntk\", \"factor\": 2}", where);
     const char *type = json_string_value(json_object_get(r, "rope_type"));
     if (!type) type = json_string_value(json_object_get(r, "type"));
     if (!type) type = "default";

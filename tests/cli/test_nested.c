@@ -94,6 +94,8 @@ TEST(a_value_of_the_model_that_is_wrong_is_refused_with_its_place) {
         const char *yaml, *said;
     } cases[] = {
         {"model:\n  d_model: 64\n  gsa:\n    k_bass: 8\n", "bad.yaml:4: k_bass: no such key. Did you mean "},
+        {"model:\n  rope_scaling: ntk\n", "bad.yaml: 'rope_scaling' is no map such as {"},
+        {"model:\n  gsa:\n    sparse_layers: [[0]]\n", "bad.yaml:3: a list where a single value"},
         {"model:\n  d_model: sixty\n", "bad.yaml: 'hidden_size' is not a whole number"},
         {"model:\n  gsa:\n    k_min: 9\n    k_base: 8\n", "bad.yaml: 1 <= k_min <= k_base"}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -104,4 +106,21 @@ TEST(a_value_of_the_model_that_is_wrong_is_refused_with_its_place) {
         expect_text(&r.err, cases[i].said);
         ran_free(&r);
     }
+}
+
+TEST(lists_and_maps_of_the_model_are_taken_as_config_json_has_them) {
+    static const char yaml[] =
+        "model:\n  d_model: 64\n  n_layers: 3\n  n_heads: 4\n  n_kv_heads: 2\n  d_ffn: 96\n"
+        "  vocab_size: 768\n  rope_scaling: {type: ntk, factor: 2}\n  gsa:\n"
+        "    sparse_layers:\n      - 0\n      - 2\n";
+    Err e = {0};
+    EXPECT_OK(file_write_all(test_path("c.yaml"), yaml, (int64_t)strlen(yaml), &e));
+    Ran r = snug_run("init --config %s --out %s", test_path("c.yaml"), test_path("m"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    json_t *j = json_load_file(test_path("m/config.json"), 0, NULL);
+    const json_t *rope = json_object_get(j, "rope_scaling"), *layers = json_object_get(j, "sparse_layers");
+    EXPECT_STR(json_string_value(json_object_get(rope, "rope_type")), "ntk");
+    EXPECT(json_array_size(layers) == 2 && json_integer_value(json_array_get(layers, 1)) == 2);
+    json_decref(j);
 }
