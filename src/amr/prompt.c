@@ -67,12 +67,12 @@ static bool fill(Str *out, const char *text, const Filling *f, Err *e) {
         }
         const char *end = *at == '{' ? strchr(at, '}') : NULL;
         const char *value = end ? lookup(f, at + 1, end - at - 1) : NULL;
+        bool is_word = end && !memchr(at, '\n', (size_t)(end - at));
         if (!value)
             return fail(e, ERR_FAIL,
-                        "'%.20s' is no placeholder here: a prompt has {sentence}, an answer {graph} and {bare}; a "
-                        "brace is "
-                        "written {{ or }}",
-                        at);
+                        "'%.*s' is no placeholder here: a prompt has {sentence}, an answer {graph} and {bare}; a "
+                        "brace is written {{ or }}",
+                        is_word ? (int)(end - at) + 1 : 1, at);
         str_add(out, value);
         at = end;
     }

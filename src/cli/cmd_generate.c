@@ -231,7 +231,8 @@ static json_t *job_of(const Session *s, Err *e) {
     static const OptId same[] = {OPT_N,         OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_P,      OPT_TOP_K,
                                  OPT_MIN_P,     OPT_REPETITION, OPT_STOP,        OPT_IGNORE_EOS, OPT_LOGPROBS,
                                  OPT_SEED,      OPT_QUANTIZE,   OPT_KV_CACHE,    OPT_PRECISION,  OPT_QUANTIZE_HEAD,
-                                 OPT_INVARIANT, OPT_TEMPLATE,   OPT_TOKENIZER,   OPT_INIT};
+                                 OPT_INVARIANT, OPT_TEMPLATE,   OPT_TOKENIZER,   OPT_INIT,       OPT_SELECTION,
+                                 OPT_GATES,     OPT_TAKE};
     json_t *job = gen_setup_job(&s->setup, same, COUNT_OF(same), e);
     if (job) json_set_hex(job, "prompts", s->prompts.hash);
     return job;

@@ -70,7 +70,7 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
     static const OptId same[] = {OPT_MAX_TOKENS, OPT_TEMPERATURE, OPT_TOP_P, OPT_TOP_K, OPT_MIN_P, OPT_REPETITION,
                                  OPT_STOP, OPT_JUDGE_MAX_TOKENS, OPT_JUDGE_TEMPERATURE, OPT_THRESHOLD, OPT_ROUNDS,
                                  OPT_SEED, OPT_QUANTIZE, OPT_QUANTIZE_HEAD, OPT_PRECISION, OPT_TEMPLATE,
-                                 OPT_TOKENIZER, OPT_INIT, OPT_KV_CACHE, OPT_INVARIANT};
+                                 OPT_TOKENIZER, OPT_INIT, OPT_KV_CACHE, OPT_INVARIANT, OPT_SELECTION, OPT_GATES};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
     char text[60];

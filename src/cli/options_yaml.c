@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cli/options_int.h"
 
 enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
@@ -135,7 +136,7 @@ static const char *model_text(const Reader *r, const yaml_node_t *node, Err *e) 
     bool ok = list ? add_elements(value, r, node, e) : add_members(value, r, node, e);
     char *dumped = ok ? json_dumps(value, JSON_COMPACT) : NULL;
     const char *text = dumped ? arena_strdup(&r->o->arena, dumped) : NULL;
-    free(dumped);
+    mem_free(dumped);
     json_decref(value);
     return text;
 }

@@ -53,8 +53,9 @@ static void add_no(Str *text, json_t *row, const WayOut *way, int n, int64_t roo
 
 static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m, const Search *f, const JobSpec *s,
                     int64_t room) {
-    const FitCost *t = &f->fit.trial[f->fit.best].c;
-    bool tight = (double)t->device_bytes > 0.95 * (double)room, plain = f->fit.best == 0;
+    const FitCost *t = &f->taken;
+    int64_t least = f->fit.trial[f->fit.best].c.device_bytes; /* a head takes what room there is, and needs less */
+    bool tight = (double)least > 0.95 * (double)room, plain = f->fit.best == 0;
     Forecast fore = plan_forecast(c, s, m, t->seconds);
     Str flags = {0};
     if (!plain) technique_layout_flags(&flags, s);

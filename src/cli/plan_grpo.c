@@ -190,7 +190,7 @@ static json_t *add_card(Str *text, const PlanCase *c, SearchMemo *memo, int whic
                             !fits ? "no" : f->fit.best ? "fits with" : "fits");
     str_addf(text, "  %4d GB  %-14s %10s  ", card->label_gb, card->name, units_bytes(room).s);
     if (fits) {
-        const FitCost *cost = &f->fit.trial[f->fit.best].c;
+        const FitCost *cost = &f->taken;
         Str flags = {0}, note = {0};
         technique_layout_flags(&flags, &s);
         for (int i = 0; i < JOB_SIDES; i++)

@@ -29,7 +29,7 @@ static json_t *add_rung(Str *text, const PlanCase *c, const struct Rung *r, cons
         str_add(text, "does not fit\n");
         return row;
     }
-    const FitCost *t = &f->fit.trial[f->fit.best].c;
+    const FitCost *t = &f->taken;
     Forecast fore = plan_forecast(c, s, &c->base.machine, t->seconds);
     Str flags = {0};
     technique_layout_flags(&flags, s);

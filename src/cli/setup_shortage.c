@@ -54,7 +54,7 @@ bool setup_replan(JobSetup *j, const JobSpec *asked, Shortage what, Err *e) {
     bool fits = job_search(f, &again, &j->ring.machine, &j->host, setup_freedom(j->o), less);
     if (fits) {
         Str flags = {0};
-        const FitCost *cost = &f->fit.trial[f->fit.best].c;
+        const FitCost *cost = &f->taken;
         technique_layout_flags(&flags, &again);
         log_line(
             "shortage in %s memory: %s planned, %s%s; goes on with %s: %s, the same mathematics",

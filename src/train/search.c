@@ -252,6 +252,7 @@ typedef struct Planner { /* what a trial needs beside the point */
     const HostBytes *host;
     Job *job;   /* owns: a place to plan in */
     Ring *ring; /* owns: likewise */
+    FitCost taken; /* Search.taken */
 } Planner;
 
 void search_memo_free(SearchMemo *memo) {
@@ -307,11 +308,17 @@ static int64_t planner_disk_rungs(void *user, const FitPoint *p) { return p->run
 
 /* The bytes of the placed arena instead of the bound. */
 static bool place(Planner *w, const JobSpec *spec, FitCost *c, FitLimits limits) {
-    bool ok = job_plan(w->job, w->ring, spec, &w->memo->machine[w->which], w->host, NULL);
+    const Machine *m = &w->memo->machine[w->which];
+    bool ok = job_plan(w->job, w->ring, spec, m, w->host, NULL);
     if (ok) {
         c->device_bytes = ring_process_bytes(w->ring);
         c->disk_bytes = ring_disk_bytes(w->ring);
         ok = fit_holds(&limits, c);
+    }
+    if (ok) {
+        w->taken = *c;
+        w->taken.host_bytes = ring_host_bytes(w->ring);
+        w->taken.seconds = ring_round_seconds(w->ring, m);
     }
     ring_close(w->ring);
     return ok;
@@ -386,6 +393,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     fit.disk_rungs = planner_disk_rungs;
     bool fits = search_placed(&w, &found->fit, &fit, spec, limits);
     if (found->fit.n) found->asked_bytes = found->fit.trial[0].c.device_bytes;
+    found->taken = w.taken;
     mem_free(w.job);
     mem_free(w.ring);
     found->ms = now_ms() - began;

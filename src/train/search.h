@@ -57,6 +57,7 @@ typedef struct SearchSpace { /* what a point means */
 typedef struct Search {
     SearchSpace space;
     Fit fit;             /* owns */
+    FitCost taken;       /* of the spec that was found, with the room that its head was given */
     int64_t asked_bytes; /* of the device, with nothing switched on; INT64_MAX: it cannot be planned */
     double ms;
 } Search;

@@ -119,9 +119,10 @@ TEST(a_wording_that_cannot_work_is_refused) {
         {"[prompt]\n{sentence}\n[answer]\n{bare}", "[answer] has no {graph}"},
         {"[prompt]\n{sentence}\n[answer]\n{graph} {bare}", "{bare} must come before {graph}"},
         {"[prompt]\n{sentence} {graph}\n[answer]\n{graph}", "'{graph}"},
-        {"[prompt]\n{sentence} {Satz}\n[answer]\n{graph}", "'{Satz}"},
+        {"[prompt]\n{sentence} {Satz}\nA\n[answer]\n{graph}", "'{Satz}' is no placeholder"},
+        {"[prompt]\n{sentence} {Sätzchen des Textes}\n[answer]\n{graph}", "'{Sätzchen des Textes}' is no"},
         {"[prompt]\n{sentence} }\n[answer]\n{graph}", "a brace is written"},
-        {"[prompt]\n{sentence\n[answer]\n{graph}", "is no placeholder"},
+        {"[prompt]\n{sentence\n[answer]\n{graph}", "'{' is no placeholder"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         AmrPrompt p;

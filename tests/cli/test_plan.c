@@ -184,6 +184,26 @@ TEST(each_rung_of_the_ladder_is_a_plan_that_fits) {
     json_decref(j);
 }
 
+/* A head that is given what room is left takes bytes and saves time: both stand in the rung. */
+TEST(a_rung_tells_what_its_flags_take) {
+#define TRAINED "--model qwen2.5-0.5b --seq 1024 --gpu l40s "
+    json_t *j = plan(0, TRAINED "--ladder"), *rung;
+    size_t i;
+    json_array_foreach(json_object_get(j, "ladder"), i, rung) {
+        char flags[600];
+        snprintf(flags, sizeof flags, TRAINED "%s", text_of(rung, "flags"));
+        json_t *same = plan(0, flags);
+        EXPECT(strstr(flags, "--head-chunk 16384") != NULL);
+        EXPECT(pool_bytes(same, "device") == number(rung, "device_bytes"));
+        EXPECT_NEAR(json_number_value(json_object_get(json_object_get(same, "predicted"), "tokens_per_s")),
+                    json_number_value(json_object_get(rung, "tokens_per_s")), 1e-3);
+        json_decref(same);
+    }
+    EXPECT(i == 4);
+    json_decref(j);
+#undef TRAINED
+}
+
 TEST(the_batch_table_and_the_cards_say_what_a_plan_says) {
     json_t *j = plan(0, SMALL "--global-batch 8 --batches --cards"), *row;
     size_t i;

@@ -1,10 +1,12 @@
 /* test_sparse_switches.c - switches of models of type gsa from outside: what the folder lacks is refused by name, a
  * conversion keeps all layers, and a run says how long its attention is dense. */
+#include <signal.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "tests/snug.h"
 #include "tests/test.h"
+#include "tests/world.h"
 
 #define TINY                                                                                            \
     "--dtype fp32 --set d_model=32 --set n_layers=2 --set n_heads=2 --set n_kv_heads=2 --set d_ffn=48 " \
@@ -105,4 +107,48 @@ TEST(a_key_of_a_configuration_that_is_not_understood_is_a_warning) {
         snug_run("eval --model %s --data %s --seq 32 --quiet --device cpu", test_path("m"), test_path("d.jsonl")),
         0, "'logit_softcap' is not understood");
     str_free(&text), str_free(&more);
+}
+
+/* Answers of one kind of attention are not mixed with those of another. */
+TEST(an_interrupted_job_goes_on_with_the_switches_it_began_with) {
+    enum { PROMPTS = 3000 };
+    make("gsa-512m", "m", TINY);
+    Str prompts = {0};
+    for (int i = 0; i < PROMPTS; i++) str_add(&prompts, "{\"ids\":[5,6,7]}\n");
+    EXPECT(file_write_all(test_path("p.jsonl"), prompts.data, prompts.len, NULL));
+    str_free(&prompts);
+    static const char how[] =
+        "generate --model ../m --prompts ../p.jsonl --max-tokens 40 --ignore-eos --device cpu "
+        "--out a.jsonl --slots 2 ";
+    pid_t pid = world_start("w", world_binary(), NULL, how);
+    for (int i = 0; i < 600 && !file_exists(test_path("w/a.jsonl.progress")); i++) world_sleep(0.05);
+    world_sleep(0.2);
+    kill(pid, SIGKILL);
+    world_wait(pid);
+    if (!EXPECT(file_exists(test_path("w/a.jsonl.progress")))) return;
+    static const char *const others[][2] = {{"--selection random", "selection is not set there, random here"},
+                                            {"--gates none", "gates is not set there, none here"}};
+    for (int i = 0; i < COUNT_OF(others); i++) {
+        char words[400];
+        Str err = {0};
+        snprintf(words, sizeof words, "%s --resume %s", how, others[i][0]);
+        int code = world_run("w", world_binary(), NULL, words);
+        world_said(NULL, &err, "w");
+        if (!EXPECT(code == 1 && strstr(str_text(&err), others[i][1])))
+            test_note("    %d: %s", code, str_text(&err));
+        str_free(&err);
+    }
+}
+
+TEST(a_reasoning_job_is_another_one_with_other_switches) {
+    static const char how[] =
+        "reason --model %s --num-examples 2 --max-tokens 4 --judge-max-tokens 4 --max-iterations 1 "
+        "--device cpu --out %s %s";
+    make("gsa-512m", "m", TINY);
+    file_make_dirs(test_path("r.html"), NULL); /* the page cannot be written: the answers stay in the journal */
+    expect_said(snug_run(how, test_path("m"), test_path("r.json"), ""), 1, "r.html");
+    file_remove_tree(test_path("r.html"), NULL);
+    expect_said(snug_run(how, test_path("m"), test_path("r.json"), "--selection oracle"), 1,
+                "selection is not set there, oracle here");
+    expect_said(snug_run(how, test_path("m"), test_path("r.json"), ""), 0, "goes on");
 }
