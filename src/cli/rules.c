@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "data/dataset.h"
 
 /* ---- conditions that a value alone does not tell ---- */
 
@@ -62,6 +63,13 @@ static bool has_no_evaluator(const Options *o, const RuleFacts *f) {
 }
 static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
+
+static bool has_no_turns(const Options *o, const RuleFacts *f) {
+    return f->data && opt_is(o, OPT_SCORE, "last") && !dataset_has_turns(f->data);
+}
+static bool has_no_stream(const Options *o, const RuleFacts *f) {
+    return f->data && opt_is(o, OPT_DOCUMENTS, "joined") && !dataset_has_stream(f->data);
+}
 
 static bool names_no_disk(const Options *o, const RuleFacts *f) {
     return !opt_is(o, OPT_OFFLOAD, "auto") && !strstr(opt_text(o, OPT_OFFLOAD), "=disk");
@@ -197,6 +205,11 @@ const Rule rules[] = {
           "has no effect: the job runs on the processor", .stage = RULE_RUN),
     WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN,
           "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    WARNS(OF(OPT_SCORE), OPT_DATA, has_no_turns, ON_TRAIN, "has no effect: the data are no conversations",
+          .stage = RULE_RUN),
+    WARNS(OF(OPT_DOCUMENTS), OPT_DATA, has_no_stream, ON_TRAIN,
+          "has no effect: it is about documents of plain text that fill rows (--pack on), and there are none",
+          .stage = RULE_RUN),
     REFUSES(OF(OPT_GROUP, OPT_EVALUATOR, OPT_EVALUATOR_TOKENS, OPT_EXPECTED_COMPLETION, OPT_REFERENCE,
                OPT_SHARE_PROMPTS),
             OPT_TASK, NULL, ON_PLAN, "only --task grpo has it. Did you mean --task grpo?", .needs = "grpo"),
