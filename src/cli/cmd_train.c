@@ -250,6 +250,7 @@ static bool prepare(Session *s, RunOptions *ro, Err *e) {
                        .on_cpu = s->base.machine.kind == MACHINE_CPU, .data = s->base.data};
     if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
     run_say_length(&s->folder, ro);
+    run_say_model(&s->folder, ro);
     if (!run_plan_saving(&s->saving, &s->base.job, ro, e) ||
         !run_check_room(&s->saving, &s->base.job, ro, opt_text(s->base.o, OPT_OFFLOAD_DIR), e) ||
         !prepare_step_log(s, ro, e))
