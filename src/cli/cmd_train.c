@@ -266,10 +266,11 @@ static bool prepare(Session *s, RunOptions *ro, Err *e) {
     fill_settings(s, ro);
     if (!parse_loss_scale(ro, s->base.o, e) || !run_agree(&s->folder, ro, s->base.data, e)) return false;
     RuleFacts facts = {.total_steps = ro->total_steps, .warmup_steps = ro->schedule.warmup_steps,
-                       .on_cpu = s->base.machine.kind == MACHINE_CPU};
+                       .on_cpu = s->base.machine.kind == MACHINE_CPU, .data = s->base.data};
     if (!rules_check(&s->found, RULE_RUN, &facts, e)) return false;
     run_say_length(&s->folder, ro);
     say_indexer_warmup(s, ro);
+    run_say_model(&s->folder, ro);
     if (!run_plan_saving(&s->saving, &s->base.job, ro, e) ||
         !run_check_room(&s->saving, &s->base.job, ro, opt_text(s->base.o, OPT_OFFLOAD_DIR), e) ||
         !prepare_step_log(s, ro, e))

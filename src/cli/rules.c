@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "data/dataset.h"
 
 /* ---- conditions that a value alone does not tell ---- */
 
@@ -73,6 +74,13 @@ static bool watches_on(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_SERVE) || records_or_wraps(o, f);
 }
 static bool is_on_cpu(const Options *o, const RuleFacts *f) { return f->on_cpu; }
+
+static bool has_no_turns(const Options *o, const RuleFacts *f) {
+    return f->data && opt_is(o, OPT_SCORE, "last") && !dataset_has_turns(f->data);
+}
+static bool has_no_stream(const Options *o, const RuleFacts *f) {
+    return f->data && opt_is(o, OPT_DOCUMENTS, "joined") && !dataset_has_stream(f->data);
+}
 
 static bool names_no_disk(const Options *o, const RuleFacts *f) {
     return !opt_is(o, OPT_OFFLOAD, "auto") && !strstr(opt_text(o, OPT_OFFLOAD), "=disk");
@@ -204,9 +212,14 @@ const Rule rules[] = {
     WARNS(OF(OPT_CLEANUP_DELAY), OPT_TRIM_EVERY, never_trims, ON_TRAIN, "has no effect without --trim-every"),
     WARNS(OF(OPT_OFFLOAD_DIR), OPT_OFFLOAD, names_no_disk, ON_PASS | ON_GEN,
           "has no effect: --offload names nothing that is kept on disk (weights=disk, moments=disk:8, ...)"),
-    WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN, "has no effect: the job runs on the processor",
+    WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN,
+          "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN,
+          "has no effect: the job runs on the processor", .stage = RULE_RUN),
+    WARNS(OF(OPT_SCORE), OPT_DATA, has_no_turns, ON_TRAIN, "has no effect: the data are no conversations",
           .stage = RULE_RUN),
-    WARNS(OF(OPT_ATTENTION), OPT_DEVICE, is_cudnn, ON_TRAIN, "has no effect: the job runs on the processor",
+    WARNS(OF(OPT_DOCUMENTS), OPT_DATA, has_no_stream, ON_TRAIN,
+          "has no effect: it is about documents of plain text that fill rows (--pack on), and there are none",
           .stage = RULE_RUN),
     REFUSES(OF(OPT_GROUP, OPT_EVALUATOR, OPT_EVALUATOR_TOKENS, OPT_EXPECTED_COMPLETION, OPT_REFERENCE,
                OPT_SHARE_PROMPTS),

@@ -21,6 +21,7 @@ typedef struct RuleFacts {
     int adapter_rank; /* of --adapter; 0: there is none */
     int64_t total_steps, warmup_steps;
     bool on_cpu;
+    const struct Dataset *data; /* NULL: the job makes its own rows */
 } RuleFacts;
 
 typedef enum RuleVerdict { RULE_REFUSE, RULE_WARN } RuleVerdict;

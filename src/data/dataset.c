@@ -40,6 +40,20 @@ void dataset_pack_updates(Dataset *d, bool on) {
 
 int dataset_parts(const Dataset *d) { return d->n_parts; }
 
+bool dataset_has_turns(const Dataset *d) {
+    bool any = false;
+    for (int i = 0; i < d->n_parts; i++)
+        any |= d->part[i].kind == DATA_MESSAGES || d->part[i].kind == DATA_SHAREGPT;
+    return any;
+}
+
+bool dataset_has_stream(const Dataset *d) {
+    bool any = false;
+    for (int i = 0; i < d->n_parts; i++) any |= d->part[i].mode == ROWS_STREAM;
+    return any;
+}
+
+
 bool dataset_is_packed(const Dataset *d) {
     if (d->by_update) return true;
     for (int i = 0; i < d->n_parts; i++)

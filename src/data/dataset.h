@@ -116,6 +116,8 @@ void dataset_report_text(Str *out, const Dataset *d); /* some lines for people, 
 
 int64_t dataset_rows(const Dataset *d);          /* of one epoch, as a global batch counts them */
 int dataset_parts(const Dataset *d);             /* files */
+bool dataset_has_turns(const Dataset *d);        /* a part is made of conversations */
+bool dataset_has_stream(const Dataset *d);       /* a part is plain text whose documents fill rows one behind another */
 bool dataset_is_packed(const Dataset *d);        /* several samples may stand in one row */
 bool dataset_packs_updates(const Dataset *d);    /* PACK_UPDATE: what is counted above are samples */
 void dataset_pack_updates(Dataset *d, bool on);  /* from PACK_OFF to PACK_UPDATE, or back */

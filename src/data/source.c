@@ -206,8 +206,19 @@ static bool walk(SourceFiles *f, const char *folder, int depth, Err *e) {
     return ok;
 }
 
+/* The name of a data set elsewhere: an address, or a name without an ending. */
+static bool is_name_of_a_set(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return strstr(path, "://") || !strchr(slash ? slash : path, '.');
+}
+
 bool source_files(SourceFiles *f, const char *path, Err *e) {
     *f = (SourceFiles){0};
+    if (!file_exists(path) && is_name_of_a_set(path))
+        return fail(e, ERR_FAIL,
+                    "%s: there is no such file or folder, and nothing is downloaded. A data set of the hub becomes a "
+                    "file by datasets: load_dataset(...)[\"train\"].to_json(\"train.jsonl\")",
+                    path);
     if (!file_is_dir(path)) return add_file(f, path), true;
     bool ok = walk(f, path, 0, e);
     if (ok && !f->n)

@@ -206,6 +206,7 @@ bool run_write_metrics(Run *r, const char *kind, const Metric *fields, int n, Er
 /* resume.c: it is this run's checkpoint; d may be NULL. */
 bool run_agree(const RunFolder *f, const RunOptions *o, const Dataset *d, Err *e);
 void run_say_length(const RunFolder *f, const RunOptions *o); /* what another length does to the learning rate */
+void run_say_model(const RunFolder *f, const RunOptions *o);  /* adapters that were trained on another model */
 
 /* room.c: what is written, in bytes, and whether it has room. */
 typedef struct SavePlan {

@@ -1,5 +1,12 @@
 /* test_data.c - data as a person names it: several files, weights, tables and texts; what was taken for what is
  * said, and the configuration that is written repeats it. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/snug.h"
@@ -71,6 +78,8 @@ TEST(data_is_said_for_what_it_is_taken_or_refused) {
         {"a.amr", "# ::id 1\n# ::snt Go.\n(g / go-02)\n", "", 1, "a.amr:1: text can only be encoded"},
         {"a.md", "# Title\n", "", 1, "is not a list of samples: it begins with \"# Title\""},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", ",%s/none.jsonl", 1, "none.jsonl: cannot open"},
+        {"a.jsonl", "{\"ids\":[1,2,3]}\n", ",tatsu-lab/alpaca", 1, "tatsu-lab/alpaca: there is no such file or folder"},
+        {"a.jsonl", "{\"ids\":[1,2,3]}\n", ",https://a.b/c.jsonl", 1, "nothing is downloaded"},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", ":0", 2, "a weight lies above 0"},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", " --eval-data %s/a.jsonl:2", 2, "has no weight"},
         {"a.jsonl", "{\"ids\":[1,2,3]}\n", " --dry-run", 0, "a.jsonl: token ids (field: ids)"},
@@ -87,4 +96,25 @@ TEST(data_is_said_for_what_it_is_taken_or_refused) {
             test_note("    %s%s: %d, %s", some[i].name, more, r.code, str_text(&r.err));
         ran_free(&r);
     }
+}
+
+TEST(a_pipe_is_data_like_a_file) {
+    const char *pipe = test_path("p.jsonl");
+    snug_make_job((SnugJob){1, 16, 16});
+    if (!EXPECT(!mkfifo(pipe, 0600))) return;
+    pid_t writer = fork();
+    if (!writer) { /* a row at a time, so that the pipe changes while it is read */
+        int fd = open(pipe, O_WRONLY);
+        for (int i = 0; i < 20; i++) {
+            if (write(fd, "{\"ids\":[1,2,3]}\n", 16) < 0) _exit(1);
+            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        }
+        _exit(0);
+    }
+    Ran r = snug_run("train --model %s --out %s --overwrite --seq 16 --no-save --steps 1 --data %s", test_path("m"),
+                     test_path("o"), pipe);
+    kill(writer, SIGKILL); /* where nobody has read */
+    waitpid(writer, NULL, 0);
+    if (!EXPECT(r.code == 0)) test_note("    %d, %s", r.code, str_text(&r.err));
+    ran_free(&r);
 }

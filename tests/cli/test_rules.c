@@ -77,6 +77,8 @@ static const struct {
     {TRAIN "--device cpu --tf32", NULL},
     {TRAIN "--device cpu --nvtx", NULL},
     {TRAIN "--device cpu --attention cudnn --pack off", NULL},
+    {TRAIN "--score last", NULL},
+    {TRAIN "--documents joined", NULL},
     {PLAN "--group 4", NULL},
     {PLAN "--evaluator qwen2.5-0.5b", NULL},
     {PLAN "--evaluator-tokens 4", NULL},

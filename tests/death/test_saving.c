@@ -225,6 +225,20 @@ TEST(a_lengthened_run_says_what_becomes_of_its_learning_rate) {
     str_free(&err);
 }
 
+TEST(adapters_that_go_on_upon_another_model_say_so) {
+    Str err = {0};
+    if (!world_make(world_binary()) || !ran(&err, IN "--mode lora --steps 2 --out out")) return;
+    ran(&err, "train --config out/config.yaml --resume --steps 3");
+    EXPECT(!strstr(str_text(&err), "were trained on"));
+    EXPECT(world_copy_tree(world_path("model"), world_path("moved/model")) &&
+           world_copy_tree(world_path("model"), world_path("other")));
+    ran(&err, "train --config out/config.yaml --resume --steps 4 --model ../moved/model");
+    EXPECT(!strstr(str_text(&err), "were trained on"));
+    ran(&err, "train --config out/config.yaml --resume --steps 5 --model ../other");
+    EXPECT(strstr(str_text(&err), "warning: --model ../other: the adapters of out/checkpoint-4 were trained on"));
+    str_free(&err);
+}
+
 TEST(a_run_is_shortened_to_where_it_stands_at_most) {
     Str err = {0};
     if (!world_make(world_binary()) || !ran(&err, IN "--steps 9 --save-steps 3 --schedule constant --out out"))
