@@ -163,9 +163,39 @@ static void settings(const Session *s, json_t *to) {
     if (spec->reference_kind == REFERENCE_MODEL && other) set_side(to, "reference", &g->reference, &spec->reference);
 }
 
+/* Seconds of an update, as planned: rewards are no work of the device. */
+static void predict_parts(double seconds[GRPO_PARTS], const Session *s) {
+    const Job *j = &s->base.job;
+    for (int i = 0; i < GRPO_PARTS; i++) seconds[i] = 0;
+    for (int i = 0; i < j->ring->n_plays; i++)
+        seconds[grpo_part_of(j, j->ring->plays[i].phase)] +=
+            j->ring->plays[i].times * plan_step_seconds(&j->ring->p, &s->base.machine, j->ring->plays[i].phase);
+}
+
+static void say_parts(const Session *s) {
+    const GrpoRun *g = &((const GrpoSession *)s->own)->run;
+    double predicted[GRPO_PARTS];
+    Str text = {0};
+    if (!g->updates) return;
+    predict_parts(predicted, s);
+    str_addf(&text, "an update      predicted   measured   (predicted: for answers of %lld tokens)\n",
+             (long long)grpo_expected_tokens(&((const GrpoSession *)s->own)->setup.spec));
+    for (int i = 0; i < GRPO_PARTS; i++) {
+        double measured = g->seconds[i] / (double)g->updates;
+        if (predicted[i] > 0)
+            str_addf(&text, "  %-12s %9.3f s %8.3f s\n", grpo_part_names[i], predicted[i], measured);
+        else if (measured > 1e-3)
+            str_addf(&text, "  %-12s %9s   %8.3f s\n", grpo_part_names[i], "-", measured);
+    }
+    log_line("%s", str_text(&text));
+    str_free(&text);
+}
+
 static void result(const Session *s, json_t *to) {
     const GrpoRun *g = &((const GrpoSession *)s->own)->run;
-    json_t *seconds = json_object();
+    json_t *seconds = json_object(), *planned = json_object();
+    double predicted[GRPO_PARTS];
+    predict_parts(predicted, s);
     json_set_number(to, "reward_first", g->reward_first);
     json_set_number(to, "reward_last", g->reward_last);
     json_set_number(to, "eval_before", g->before.mean);
@@ -177,6 +207,8 @@ static void result(const Session *s, json_t *to) {
     json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
+    for (int i = 0; i < GRPO_PARTS; i++) json_set_number(planned, grpo_part_names[i], predicted[i]);
+    json_object_set_new(to, "predicted_seconds_per_update", planned);
 }
 
 static void close_items(Session *s) {
@@ -196,6 +228,7 @@ bool cmd_grpo(const Options *o, Err *e) {
                                      .start = start,
                                      .updates = updates,
                                      .settings = settings,
+                                     .say = say_parts,
                                      .result = result,
                                      .close = close_items};
     return session_run(o, &task, e);

@@ -357,6 +357,7 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     show_plan(&text, &s->base.job, s->budget_bytes, &(Measured){r->measured_bytes, peak->budget_bytes, peak->bytes});
     log_line("\n%s", str_text(&text));
     str_free(&text);
+    if (s->task && s->task->say) s->task->say(s);
     if (r->finished)
         log_line("this run is finished: %lld of %lld steps, loss %.4f; lengthen it with --resume --steps N (or "
                  "--epochs)",

@@ -19,6 +19,7 @@ typedef struct SessionTask {
     bool (*start)(Session *s, Err *e); /* the job is planned: fills source */
     int64_t (*updates)(const Session *s, int64_t *per_epoch, const char **of); /* of the run; of: "64 answers" */
     void (*settings)(const Session *s, json_t *to); /* what a resumed run must agree on, beside options */
+    void (*say)(const Session *s);                  /* behind the run's ledger, where updates were made */
     void (*result)(const Session *s, json_t *to);   /* into the last line */
     void (*close)(Session *s);
 } SessionTask;

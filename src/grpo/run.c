@@ -20,6 +20,13 @@ const char *const grpo_part_names[GRPO_PARTS] = {"rollout", "evaluator", "reward
 static void begin_part(GrpoRun *g) { g->part_began = sensors_seconds(); }
 static void end_part(GrpoRun *g, GrpoPart part) { g->seconds[part] += sensors_seconds() - g->part_began; }
 
+GrpoPart grpo_part_of(const Job *j, int phase) {
+    const GrpoRing *ring = grpo_ring(j);
+    if (phase == j->micro || phase == j->update) return GRPO_TRAINING;
+    if (phase == ring->phase_reference || phase == ring->phase_old) return GRPO_LOGPS;
+    return str_starts(j->ring->p.phase[phase].name, GRPO_EVALUATOR ".") ? GRPO_JUDGING : GRPO_ANSWERS;
+}
+
 /* ---- memory ---- */
 
 static int64_t completions_of(const Batches *b) { return b->completions * b->generations; }
@@ -369,6 +376,7 @@ static bool logged(void *user, Run *r, const Update *u, Err *e) {
     GrpoRun *g = user;
     GrpoFacts *f = &g->facts;
     end_part(g, GRPO_TRAINING);
+    g->updates++;
     const GrpoRing *ring = grpo_ring(g->job);
     double entropy;
     exec_get(&r->ring->x, ring->facts, f->policy, 0, sizeof f->policy);

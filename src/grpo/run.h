@@ -35,6 +35,7 @@ typedef struct GrpoOptions { /* keeps what it points to */
 
 typedef enum GrpoPart { GRPO_ANSWERS, GRPO_JUDGING, GRPO_REWARDS, GRPO_LOGPS, GRPO_TRAINING, GRPO_PARTS } GrpoPart;
 extern const char *const grpo_part_names[GRPO_PARTS]; /* rollout, evaluator, rewards, reference, training */
+GrpoPart grpo_part_of(const Job *j, int phase);       /* that plays this phase of the ring */
 
 typedef struct GrpoFacts { /* of the latest rollout and update */
     AdvantageFacts advantage;
@@ -72,6 +73,7 @@ typedef struct GrpoRun {
     Scoring scoring;
     RemoteJudge remote;
     double seconds[GRPO_PARTS], part_began;
+    int64_t updates; /* that these seconds are of */
     GrpoFacts facts;
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
     ScoreMean before, after;                      /* mean reward of the held-out items */

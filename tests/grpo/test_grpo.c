@@ -39,6 +39,10 @@ TEST(a_policy_is_trained_inside_its_plan_and_says_so) {
     EXPECT(number(j, "logp_difference_max") < 1e-3); /* fp32: sampler and trainer are the same model */
     EXPECT(number(j, "allocations_after_first_step") == 0); /* texts are counted apart */
     EXPECT(number(json_object_get(j, "seconds"), "training") > 0);
+    const json_t *predicted = json_object_get(j, "predicted_seconds_per_update");
+    EXPECT(number(predicted, "training") > 0 && number(predicted, "rollout") > 0 &&
+           number(predicted, "reference") > 0);
+    EXPECT(number(predicted, "rewards") == 0 && number(predicted, "evaluator") == 0);
     static const char *const files[] = {"rewards.jsonl", "samples.jsonl", "samples.html", "metrics.jsonl",
                                         "model/model.safetensors", "plan.json", "config.yaml"};
     for (int i = 0; i < COUNT_OF(files); i++) {
@@ -223,6 +227,7 @@ TEST(an_evaluator_on_the_ring_answers_what_the_policy_wrote) {
     json_t *j = run("judged", "--steps 2 --evaluator models/tally --evaluator-tokens 12 --reward length");
     EXPECT(number(j, "reward_first") >= 0 && number(j, "planned_bytes") == number(j, "measured_bytes"));
     EXPECT(number(json_object_get(j, "seconds"), "evaluator") > 0);
+    EXPECT(number(json_object_get(j, "predicted_seconds_per_update"), "evaluator") > 0);
     json_decref(j);
 }
 
