@@ -356,7 +356,7 @@ bool generate_run(const Options *o, const GenerateHooks *h, Err *e) {
     if (s.samples > SAMPLES_MOST) return fail(e, ERR_USAGE, "--n: %d at most", SAMPLES_MOST);
     if (!lines_check(o, &whole, e)) return false;
     if (whole) {
-        log_line("%s: is there and whole; nothing is asked, and its prompts are not compared (--overwrite begins anew)",
+        log_line("%s: all answers are there already; its prompts are not compared (--overwrite begins anew)",
                  opt_text(o, OPT_OUT));
         return true;
     }
