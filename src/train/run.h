@@ -175,6 +175,7 @@ struct Run {
     double step_began;          /* when the step before was done with */
     int64_t requests;           /* for memory, up to then */
     bool best_now;              /* this step's evaluation was the best so far */
+    bool spared;                /* something stands in the spare folder instead */
     int64_t saved_step;         /* of the newest checkpoint in out; -1: none of this run */
     double saved_at;            /* when it was written, or when the steps began */
 };

@@ -35,11 +35,16 @@ static bool wait_a_while(double seconds, bool asked_before) {
 }
 
 /* The folder of this run in the spare one: SPARE/NAME for an out folder .../NAME. */
+static void spare_root(char *to, size_t size, const Run *r) {
+    const char *slash = strrchr(r->o.out, '/'), *name = slash && slash[1] ? slash + 1 : slash ? "run" : r->o.out;
+    snprintf(to, size, "%s/%s", r->o.spare_dir, name);
+}
+
 static bool write_elsewhere(Run *r, RunWrite *put, void *what, Err *e) {
     char root[1024];
-    const char *slash = strrchr(r->o.out, '/'), *name = slash && slash[1] ? slash + 1 : slash ? "run" : r->o.out;
-    snprintf(root, sizeof root, "%s/%s", r->o.spare_dir, name);
+    spare_root(root, sizeof root, r);
     if (!file_make_dirs(root, e) || !put(r, root, what, e)) return false;
+    r->spared = true;
     log_warn("written to %s instead (--spare-dir)", root);
     return true;
 }
@@ -138,13 +143,20 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
     return true;
 }
 
+static bool prune_spare(const Run *r, Err *e) {
+    char root[1024];
+    if (!r->spared) return true; /* what stands there is not of this run */
+    spare_root(root, sizeof root, r);
+    return checkpoint_prune(root, r->o.save_total_limit, r->state.best_step, e);
+}
+
 /* A checkpoint that cannot be removed takes room and does no other harm. */
 static void prune(Run *r) {
     Err why = {0};
     bool ok = false;
     for (int tries = 0; tries < 2 && !ok; tries++)
         ok = checkpoint_remove_later(r->o.out, r->step, &why) &&
-             checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, &why);
+             checkpoint_prune(r->o.out, r->o.save_total_limit, r->state.best_step, &why) && prune_spare(r, &why);
     if (!ok) log_warn("another checkpoint remains: %s", why.text);
 }
 
@@ -160,11 +172,21 @@ bool run_save_checkpoint(Run *r, Err *e) {
     return true;
 }
 
+/* Where the best checkpoint stands: in the run's folder, or in the spare one. False: it is gone. */
+static bool find_best(const Run *r, char *path, size_t size) {
+    char spare[1024];
+    if (checkpoint_path(path, size, r->o.out, r->state.best_step, NULL) && file_is_dir(path)) return true;
+    if (!r->o.spare_dir) return false;
+    spare_root(spare, sizeof spare, r);
+    return checkpoint_path(path, size, spare, r->state.best_step, NULL) && file_is_dir(path);
+}
+
 static bool copy_best(Run *r, const char *to, Err *e) {
     char path[1024], from[2100], dest[2100], **names;
     int64_t n;
-    if (!checkpoint_path(path, sizeof path, r->o.out, r->state.best_step, e) || !file_list(path, &names, &n, e))
-        return false;
+    if (!find_best(r, path, sizeof path))
+        return fail(e, ERR_FAIL, "the best checkpoint, of step %lld, is gone", (long long)r->state.best_step);
+    if (!file_list(path, &names, &n, e)) return false;
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {
         bool ours = !strcmp(names[i], "optimizer.safetensors") || !strcmp(names[i], "trainer_state.json");
@@ -199,8 +221,7 @@ static bool write_result(Run *r, const char *root, void *what, Err *e) {
     if (root == r->o.out && !keep_folder(r, e)) return false;
     if (!folder_begin(&f, path, e)) return false;
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
-                checkpoint_path(best_folder, sizeof best_folder, r->o.out, r->state.best_step, NULL) &&
-                file_is_dir(best_folder);
+                find_best(r, best_folder, sizeof best_folder);
     bool ok = (best ? copy_best : run_write_trained)(r, f.temporary, e) && run_sync_device(r, e);
     if (!folder_end(&f, ok, e)) return false;
     snprintf(out->result, sizeof out->result, "%s", path);

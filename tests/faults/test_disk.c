@@ -204,6 +204,31 @@ TEST(a_run_without_room_goes_on_in_its_spare_folder) {
     str_free(&out), str_free(&err);
 }
 
+static int checkpoints_in(const char *folder) {
+    char **names;
+    int64_t n = 0;
+    int found = 0;
+    if (!file_list(folder, &names, &n, NULL)) return -1;
+    for (int64_t i = 0; i < n; i++) {
+        found += !strncmp(names[i], "checkpoint-", 11);
+        mem_free(names[i]);
+    }
+    mem_free(names);
+    return found;
+}
+
+TEST(the_spare_folder_keeps_as_many_checkpoints_as_the_run_does) {
+    const char *binary;
+    Str err = {0};
+    if (!make_filled(&binary)) return;
+    int code = run_on_filled(binary, "spare", "--save-steps 1 --save-total-limit 1 --spare-dir spare");
+    world_said(NULL, &err, "w");
+    if (!EXPECT(code == 0 && checkpoints_in(world_path("w/spare/out")) == 1 &&
+                file_is_dir(world_path("w/spare/out/checkpoint-5"))))
+        test_note("    exit %d, %d checkpoints\n%s", code, checkpoints_in(world_path("w/spare/out")), str_text(&err));
+    str_free(&err);
+}
+
 /* A limit that a running process is given, and relieved of. What it says goes through a pipe, which has no such
  * limit. */
 TEST(a_limit_on_file_sizes_that_comes_later_is_waited_for) {
