@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "store/adapter.h"
 #include "store/checkpoint.h"
 #include "train/run_int.h"
@@ -84,6 +85,17 @@ void run_say_model(const RunFolder *f, const RunOptions *o) {
                  o->base_name, f->checkpoint, c.base_model);
 }
 
+/* Says which earlier checkpoint stands, where the one that was asked for cannot be read. Gives false. */
+static bool name_earlier(const Run *r, Err *e) {
+    Err why = *e, none = {0};
+    int64_t *steps = NULL, n = 0, earlier = -1;
+    if (why.code != ERR_FAIL || !checkpoint_list(r->o.out, &steps, &n, &none)) return false;
+    for (int64_t i = 0; i < n && steps[i] < r->step; i++) earlier = steps[i];
+    mem_free(steps);
+    if (earlier < 0) return false;
+    return fail(e, why.code, "%s. An earlier one stands: --resume checkpoint-%lld", why.text, (long long)earlier);
+}
+
 bool run_resume(Run *r, Err *e) {
     RunFolder *f = r->o.folder;
     const char *path = f->checkpoint;
@@ -94,7 +106,7 @@ bool run_resume(Run *r, Err *e) {
     snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
     if (!weights_load(&r->ring->x, NULL, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e) ||
         !weights_load_optimizer(&r->ring->x, file, e))
-        return false;
+        return name_earlier(r, e);
     const RunSource *source = r->o.source;
     if (source && source->restore && !source->restore(source->user, r, path, e)) return false;
     char own[1024]; /* one that lies elsewhere is not this run's */

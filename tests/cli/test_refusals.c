@@ -103,6 +103,7 @@ TEST(a_refused_train_changes_nothing) {
         {RUN "--out run --resume checkpoint-7", 1, "checkpoint-7"},
         {RUN "--out run --resume --overwrite", 2, "give one of them"},
         {RUN "--out damaged --resume --steps 8", 1, "optimizer.safetensors"},
+        {RUN "--out damaged --resume --steps 8", 1, "An earlier one stands: --resume checkpoint-3"},
         {RUN "--out damaged --resume --budget 1KiB", 3, "does not fit"},
         {RUN "--out run --overwrite --model ../short", 1, "model.safetensors"},
         {RUN "--out run --overwrite --data ../bad.jsonl", 1, "bad.jsonl:2"},
