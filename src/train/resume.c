@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "store/adapter.h"
 #include "store/checkpoint.h"
 #include "train/run_int.h"
@@ -89,7 +90,7 @@ void run_say_model(const RunFolder *f, const RunOptions *o) {
 static bool name_earlier(const Run *r, Err *e) {
     Err why = *e, none = {0};
     int64_t *steps = NULL, n = 0, earlier = -1;
-    if (why.code != ERR_FAIL || !checkpoint_list(r->o.out, &steps, &n, &none)) return false;
+    if (why.code != ERR_FAIL || stop_asked() || !checkpoint_list(r->o.out, &steps, &n, &none)) return false;
     for (int64_t i = 0; i < n && steps[i] < r->step; i++) earlier = steps[i];
     mem_free(steps);
     if (earlier < 0) return false;
