@@ -16,10 +16,10 @@ enum { MOST_ENTRIES = 64, MOST_CHOICES = 4096 };
 #define MOST_BYTES (16 * MIB)
 #define MOST_RATE 1e20
 
-/* Of a choice's numbers, in their order. */
+/* Of a choice's numbers, in their order, as files that stand already name them: never to be renamed. */
 static const char choice_fields[] =
     "rows cols inner lda ldb ldc ld_add workspace align_a align_b align_c align_add in out "
-    "a_transposed b_transposed bias adds in_place times";
+    "a_flip b_flip bias adds in_place times"; /* flip: transposed */
 
 /* ---- entries ---- */
 

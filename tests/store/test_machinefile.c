@@ -172,3 +172,13 @@ TEST(an_absent_machine_file_is_an_empty_one) {
     EXPECT(!found && f.n == 0);
     machinefile_free(&f);
 }
+
+/* The names of its fields are a file format: what was measured by earlier builds is read with all its choices. */
+TEST(a_machine_file_of_an_earlier_build_keeps_its_choices) {
+    MachineFile f = {0};
+    Err e;
+    bool found = false;
+    EXPECT_OK(machinefile_read(&f, &found, "bench/machines/h200.json", &e));
+    EXPECT(found && f.n == 1 && f.entry[0].n_choices == 24);
+    machinefile_free(&f);
+}
