@@ -323,7 +323,7 @@ static bool apply(Removal *m, const Walk *w, Err *e) {
     if ((r->moved || oracle) && !load_end(m, e)) return false;
     if (oracle) compare(m, replay_theta(r), w->n);
     for (int i = 0; i < m->n_requests; i++) {
-        clean_cover(w, &m->how, &m->request[i], i, m->sum, m->v);
+        clean_cover(w, &m->how, &m->request[i], i, m->sum);
         m->noise_norm = hypot(m->noise_norm, m->request[i].noise_norm);
     }
     double began = sensors_seconds(), vectors = r->spent.vectors;

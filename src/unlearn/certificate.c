@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "unlearn/vec.h"
 
@@ -21,36 +22,87 @@ Noise noise_scale(const NoiseOptions *o, double measured) {
     return n;
 }
 
-/* Direction j of the public subspace, as a unit vector; nearly orthogonal to the others where the model is large. */
-static void direction(float *q, uint64_t key, int j, int64_t n) {
-    uint64_t own = rng_fold(key, (uint64_t)j);
-    for (int64_t i = 0; i < n; i++) q[i] = rng_normal(own, (uint64_t)i);
-    vec_scale(NULL, q, 1 / vec_norm(NULL, q, n), n);
+/* ---- noise on every weight ----
+ *
+ * theta += across z + (sigma - across) P z, z standard normal. P projects on directions q_j = s_j / sqrt(n), whose
+ * signs s_j are drawn: public random unit vectors, nearly orthogonal where n is large. z and s_j are functions of a key
+ * and an index and are never stored. The first pass over theta adds across z and sums s_j . z; the second adds what lies
+ * along the directions. Sums are kept by part of theta, so that threads do not change them. */
+
+enum { PARTS = 256, BLOCK = 4096, SIGNS = VEC_SIGNS };
+
+typedef struct Adding {
+    const NoiseOptions *o;
+    const Noise *n;
+    float *theta;
+    int64_t count, each; /* numbers; of a part */
+    int rank;            /* 0: isotropic */
+    double *along;       /* [parts][rank]: s_j . z of a part; then, in the first row, what is added along s_j */
+    double *squares;     /* [parts] of across z */
+} Adding;
+
+static uint64_t signs_of(const Adding *a, int j, int64_t i) {
+    return rng_fold(rng_fold(a->o->projector_key, (uint64_t)j), (uint64_t)(i / SIGNS));
 }
 
-static double drawn_along(const float *q, uint64_t key, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)q[i] * (double)rng_normal(key, (uint64_t)i);
-    return sum;
+static void draw_part(void *context, int64_t part, int worker) {
+    const Adding *a = context;
+    int64_t end = MIN2((part + 1) * a->each, a->count);
+    float z[BLOCK];
+    (void)worker;
+    for (int64_t from = part * a->each; from < end; from += BLOCK) {
+        int64_t n = MIN2(BLOCK, end - from);
+        for (int64_t i = 0; i < n; i++) {
+            z[i] = rng_normal(a->o->key, (uint64_t)(from + i));
+            double added = a->n->across * (double)z[i];
+            a->theta[from + i] = (float)((double)a->theta[from + i] + added);
+            a->squares[part] += added * added;
+        }
+        for (int64_t i = n; a->rank && i % SIGNS; i++) z[i] = 0;
+        for (int j = 0; j < a->rank; j++)
+            for (int64_t i = 0; i < n; i += SIGNS)
+                a->along[part * a->rank + j] += vec_block_signed_sum(z + i, signs_of(a, j, from + i));
+    }
 }
 
-double noise_add(const NoiseOptions *o, const Noise *n, float *theta, float *scratch, int64_t count) {
+static void add_along_part(void *context, int64_t part, int worker) {
+    const Adding *a = context;
+    int64_t end = MIN2((part + 1) * a->each, a->count);
+    (void)worker;
+    for (int64_t from = part * a->each; from < end; from += SIGNS) {
+        float sum[SIGNS] = {0};
+        int64_t n = MIN2(SIGNS, end - from);
+        for (int j = 0; j < a->rank; j++) vec_block_add_signed(sum, (float)a->along[j], signs_of(a, j, from));
+        for (int64_t i = 0; i < n; i++) a->theta[from + i] += sum[i];
+    }
+}
+
+/* a->along[j] becomes (sigma - across) q_j . z / sqrt(n). Returns the square of the norm of all that. */
+static double settle_along(Adding *a) {
     double squares = 0;
+    for (int j = 0; j < a->rank; j++) {
+        double sum = 0;
+        for (int64_t part = 0; part < PARTS; part++) sum += a->along[part * a->rank + j];
+        a->along[j] = (a->n->sigma - a->n->across) * sum / (double)a->count;
+        squares += a->along[j] * a->along[j] * (double)a->count;
+    }
+    return squares;
+}
+
+double noise_add(Threads *team, const NoiseOptions *o, const Noise *n, float *theta, int64_t count) {
     if (!(n->sigma > 0)) return 0;
-    for (int64_t i = 0; i < count; i++) {
-        double z = n->across * (double)rng_normal(o->key, (uint64_t)i);
-        theta[i] = (float)((double)theta[i] + z);
-        squares += z * z;
-    }
-    if (o->kind != NOISE_SUBSPACE) return sqrt(squares);
-    for (int j = 0; j < o->rank; j++) { /* sigma P z + across (I - P) z = across z + (sigma - across) P z */
-        direction(scratch, o->projector_key, j, count);
-        double along = (n->sigma - n->across) * drawn_along(scratch, o->key, count);
-        vec_add(NULL, theta, scratch, along, count);
-        squares += along * along;
-    }
+    int64_t each = ((count + PARTS - 1) / PARTS + BLOCK - 1) / BLOCK * BLOCK;
+    int rank = o->kind == NOISE_SUBSPACE ? o->rank : 0;
+    Adding a = {o, n, theta, count, each, rank, MEM_NEW(double, PARTS * MAX2(rank, 1)), MEM_NEW(double, PARTS)};
+    threads_for(team, PARTS, draw_part, &a);
+    double squares = vec_sum(a.squares, PARTS) + settle_along(&a);
+    if (rank) threads_for(team, PARTS, add_along_part, &a);
+    mem_free(a.along);
+    mem_free(a.squares);
     return sqrt(squares);
 }
+
+/* ---- what is promised ---- */
 
 double certificate_truncation(double gamma, int64_t window) {
     return gamma < 1 ? pow(gamma, (double)window) / (1 - gamma) : INFINITY;

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/threads.h"
+
 typedef enum NoiseKind { NOISE_ISOTROPIC, NOISE_SUBSPACE, NOISE_NONE, NOISE_KINDS } NoiseKind;
 extern const char *const noise_names[NOISE_KINDS];
 
@@ -32,8 +34,8 @@ typedef struct Noise {
 
 /* measured: what stands in for a bound where none was given. */
 Noise noise_scale(const NoiseOptions *o, double measured);
-/* Adds it to theta; gives its norm. scratch: as long as theta, only for a subspace. */
-double noise_add(const NoiseOptions *o, const Noise *n, float *theta, float *scratch, int64_t count);
+/* Adds it to theta; returns its norm. */
+double noise_add(Threads *team, const NoiseOptions *o, const Noise *n, float *theta, int64_t count);
 
 /* The share of what was removed that the window may miss at most: gamma^K / (1 - gamma); infinite where gamma is not
  * below 1. */

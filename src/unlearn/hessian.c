@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "unlearn/propagate.h"
 #include "unlearn/vec.h"
 
@@ -48,15 +47,15 @@ bool contraction(const Walk *w, const PropagateOptions *o, double lr, int iterat
                  float *y, float *scratch, double *gamma, Err *e) {
     PropagateOptions exact = *o;
     exact.hessian = HESSIAN_EXACT;
-    for (int64_t i = 0; i < w->n; i++) x[i] = rng_normal(key, (uint64_t)i);
+    vec_normal(w->team, x, key, w->n);
     *gamma = 0;
     for (int k = 0; k < iterations; k++) {
         vec_scale(w->team, x, 1 / vec_norm(w->team, x, w->n), w->n);
         if (!hessian_product(w, &exact, WALK_ALL, x, y, scratch, e)) return false;
         for (int s = 0; s < w->n_spans; s++) {
             const WalkSpan *p = &w->span[s];
-            for (int64_t i = p->first; i < p->first + p->count; i++)
-                x[i] = (float)((double)x[i] - lr * p->mult * ((double)y[i] + p->decay * (double)x[i]));
+            double by = lr * p->mult;
+            vec_step(w->team, x + p->first, y + p->first, 1 - by * p->decay, by, p->count);
         }
         *gamma = vec_norm(w->team, x, w->n);
     }

@@ -12,7 +12,7 @@
 enum { CONTRACTION_VECTORS = 2 };
 
 bool clean_carries_apart(const CleanOptions *o, int requests) {
-    return requests > 1 || o->each_step || o->gamma_iterations || o->noise.epsilon > 0;
+    return requests > 1 || o->each_step || o->gamma_iterations;
 }
 
 int clean_vectors(const CleanOptions *o, double momentum, int requests) {
@@ -102,7 +102,7 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     return true;
 }
 
-void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch) {
+void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum) {
     double missed = isfinite(r->truncation) ? r->truncation : 0, measured = fmax(r->report.largest_norm, missed);
     NoiseOptions own = o->noise;
     own.key = rng_fold(own.key, (uint64_t)number);
@@ -115,7 +115,7 @@ void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int numb
                               .gamma = r->gamma,
                               .measured = measured};
     r->noise = noise_scale(&own, measured);
-    r->noise_norm = noise_add(&own, &r->noise, sum, scratch, w->n);
+    r->noise_norm = noise_add(w->team, &own, &r->noise, sum, w->n);
     r->why_not = certificate_refusal(&facts);
 }
 

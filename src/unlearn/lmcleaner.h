@@ -44,8 +44,8 @@ bool clean_looks_at_theta(const CleanOptions *o, double momentum);
 /* Adds the request's correction to sum, and measures what a certificate is made of. A request without updates adds
  * nothing. v: as long as sum; NULL: sum is 0 and takes the correction itself. */
 bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float *sum, float *v, Err *e);
-/* Adds the request's noise to the correction and says whether it is certified. scratch: NULL where there is none. */
-void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum, float *scratch);
+/* Adds the request's noise to the correction and says whether it is certified. */
+void clean_cover(const Walk *w, const CleanOptions *o, CleanRequest *r, int number, float *sum);
 
 /* The records of the requests of one command about that run: a line each, under a chain (audit.h reads them). */
 void clean_records(Str *out, const CleanRequest *request, int n, const CleanOptions *o, const History *h);

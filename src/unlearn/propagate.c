@@ -43,15 +43,19 @@ static void take_part(void *context, int64_t from, int64_t end) {
     double lr = s->rate.lr * s->span->mult, decay = s->span->decay + c->o->damping;
     for (int64_t i = s->span->first + from; i < s->span->first + end; i++) {
         double force = s->rate.scale * (double)c->change[i] + decay * (double)c->v[i];
-        if (c->m) force = c->m[i] = (float)(c->w->momentum * (double)c->m[i] + force);
-        c->v[i] = (float)((double)c->v[i] - lr * force);
+        c->m[i] = (float)(c->w->momentum * (double)c->m[i] + force);
+        c->v[i] = (float)((double)c->v[i] - lr * (double)c->m[i]);
     }
 }
 
 /* v <- v - lr * (scale * change + (decay + damping) * v), through the momentum where there is one. */
 static void take_step(Carried *c, WalkRate rate) {
-    for (int k = 0; k < c->w->n_spans; k++)
-        vec_for(c->w->team, c->w->span[k].count, take_part, &(StepOfSpan){c, &c->w->span[k], rate});
+    for (int k = 0; k < c->w->n_spans; k++) {
+        const WalkSpan *s = &c->w->span[k];
+        double lr = rate.lr * s->mult, keep = 1 - lr * (s->decay + c->o->damping);
+        if (c->m) vec_for(c->w->team, s->count, take_part, &(StepOfSpan){c, s, rate});
+        else vec_step(c->w->team, c->v + s->first, c->change + s->first, keep, lr * rate.scale, s->count);
+    }
 }
 
 static void note_rate(PropagateReport *r, WalkRate rate) {

@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 enum { BLOCK = 4096, TILE = 64 * BLOCK };
 
@@ -85,6 +86,35 @@ FAST_SUM void vec_block_sums(VecSums *s, const float *v, const float *g, int64_t
 
 FAST void vec_block_step(float *v, const float *g, double keep, double times, int64_t n) {
     for (int64_t i = 0; i < n; i++) v[i] = (float)(keep * (double)v[i] - times * (double)g[i]);
+}
+
+typedef int32_t Bits __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(sizeof(int32_t))));
+
+/* Negates the numbers whose bit of `signs` is 0; eight bits count. */
+static inline void negate(Floats *z, uint64_t signs) {
+    static const Bits bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    int32_t low = (int32_t)(signs & 0xff);
+    Bits all = {low, low, low, low, low, low, low, low};
+    *z = (Floats)((Bits)*z ^ (((all & bit) == 0) & INT32_MIN));
+}
+
+FAST double vec_block_signed_sum(const float *z, uint64_t signs) {
+    Floats sum = {0};
+    for (int i = 0; i < VEC_SIGNS; i += LANES) {
+        Floats part = *(const Floats *)(z + i);
+        negate(&part, signs >> i);
+        sum += part;
+    }
+    Doubles d = __builtin_convertvector(sum, Doubles);
+    return sum_lanes(&d);
+}
+
+FAST void vec_block_add_signed(float *to, float by, uint64_t signs) {
+    for (int i = 0; i < VEC_SIGNS; i += LANES) {
+        Floats part = {by, by, by, by, by, by, by, by};
+        negate(&part, signs >> i);
+        *(Floats *)(to + i) += part;
+    }
 }
 
 FAST static void decode_bf16(float *to, const uint16_t *raw, int64_t n) {
@@ -172,6 +202,35 @@ static void scale_part(void *context, int64_t from, int64_t end) {
 
 void vec_scale(Threads *team, float *to, double times, int64_t n) {
     vec_for(team, n, scale_part, &(Change){.to = to, .times = times});
+}
+
+typedef struct Stepping {
+    float *v;
+    const float *g;
+    double keep, times;
+} Stepping;
+
+static void step_part(void *context, int64_t from, int64_t end) {
+    const Stepping *s = context;
+    vec_block_step(s->v + from, s->g + from, s->keep, s->times, end - from);
+}
+
+void vec_step(Threads *team, float *v, const float *g, double keep, double times, int64_t n) {
+    vec_for(team, n, step_part, &(Stepping){v, g, keep, times});
+}
+
+typedef struct Drawing {
+    float *to;
+    uint64_t key;
+} Drawing;
+
+static void draw_part(void *context, int64_t from, int64_t end) {
+    const Drawing *d = context;
+    for (int64_t i = from; i < end; i++) d->to[i] = rng_normal(d->key, (uint64_t)i);
+}
+
+void vec_normal(Threads *team, float *to, uint64_t key, int64_t n) {
+    vec_for(team, n, draw_part, &(Drawing){to, key});
 }
 
 static void zero_part(void *context, int64_t from, int64_t end) {

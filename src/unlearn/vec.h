@@ -15,6 +15,8 @@ double vec_dot(Threads *team, const float *a, const float *b, int64_t n);
 double vec_norm(Threads *team, const float *a, int64_t n);
 void vec_add(Threads *team, float *to, const float *a, double times, int64_t n); /* to += times * a */
 void vec_scale(Threads *team, float *to, double times, int64_t n);
+void vec_step(Threads *team, float *v, const float *g, double keep, double times, int64_t n); /* v = keep v - times g */
+void vec_normal(Threads *team, float *to, uint64_t key, int64_t n); /* standard normal, number i by (key, i) */
 void vec_zero(Threads *team, float *to, int64_t n);
 void vec_difference(Threads *team, float *to, const float *a, double by, int64_t n); /* to = (to - a) / by */
 
@@ -25,6 +27,9 @@ typedef struct VecSums { /* of a vector v and what passes by it */
     double vg, gg, vv;
 } VecSums;
 void vec_block_sums(VecSums *s, const float *v, const float *g, int64_t n); /* adds up */
+enum { VEC_SIGNS = 64 }; /* bit i of a word: number i is taken as it is, otherwise negated */
+double vec_block_signed_sum(const float *z, uint64_t signs); /* of VEC_SIGNS numbers */
+void vec_block_add_signed(float *to, float by, uint64_t signs); /* +- by to VEC_SIGNS numbers */
 /* A block as stored in a plain format; what is written is rounded to nearest. */
 void vec_block_decode(float *to, const void *raw, Format f, int64_t n);
 void vec_block_encode(void *raw, const float *from, Format f, int64_t n);

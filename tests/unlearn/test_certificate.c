@@ -1,5 +1,7 @@
 /* test_certificate.c - noise, bounds and composition by their formulas, and everything that a certificate is refused
  * for. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "tests/test.h"
 #include "unlearn/certificate.h"
@@ -28,17 +30,33 @@ TEST(noise_is_drawn_with_that_deviation_along_and_across_a_subspace) {
                       .projector_key = 42,
                       .key = 11};
     Noise n = {.sigma = 0.5, .across = 0.5};
-    float *theta = MEM_NEW(float, COUNT), *scratch = MEM_NEW(float, COUNT);
-    double norm = noise_add(&o, &n, theta, scratch, COUNT);
+    float *theta = MEM_NEW(float, COUNT);
+    double norm = noise_add(NULL, &o, &n, theta, COUNT);
     EXPECT_NEAR(norm / sqrt((double)COUNT), 0.5, 0.01);
     EXPECT_NEAR(vec_norm(NULL, theta, COUNT), norm, 1e-3);
     o.kind = NOISE_SUBSPACE;
     n.across = 0.05;
     vec_zero(NULL, theta, COUNT);
-    noise_add(&o, &n, theta, scratch, COUNT);
+    noise_add(NULL, &o, &n, theta, COUNT);
     double want = 0.05 * 0.05 * (COUNT - 50) + 0.5 * 0.5 * 50; /* of the square of its norm */
     EXPECT_NEAR(vec_dot(NULL, theta, theta, COUNT) / want, 1, 0.15);
-    mem_free(theta), mem_free(scratch);
+    mem_free(theta);
+}
+
+TEST(noise_has_the_same_bits_with_any_number_of_threads) {
+    enum { COUNT = 1100003 };
+    NoiseOptions o = {.kind = NOISE_SUBSPACE, .epsilon = 1, .delta = 1e-5, .rank = 3, .projector_key = 42, .key = 11};
+    Noise n = {.sigma = 0.5, .across = 0.05};
+    float *one = vec_new(COUNT), *three = vec_new(COUNT);
+    Threads *team;
+    Err e;
+    EXPECT(threads_open(&team, 3, &e));
+    double norm = noise_add(NULL, &o, &n, one, COUNT);
+    EXPECT(noise_add(team, &o, &n, three, COUNT) == norm);
+    EXPECT(!memcmp(one, three, sizeof *one * COUNT));
+    EXPECT_NEAR(vec_norm(NULL, one, COUNT) / norm, 1, 1e-3); /* directions are nearly orthogonal */
+    mem_free(one), mem_free(three);
+    threads_close(team);
 }
 
 TEST(a_window_is_as_long_as_the_contraction_asks_for) {
