@@ -17,8 +17,8 @@ AttrHead job_head_attr(const Job *j) {
     return (AttrHead){.chunk = MIN2(chunk, rows), .scale = j->spec.head_scale, .fp32 = task_of(j)->fp32_logits};
 }
 
-/* A GPU's products want thousands of rows, half as many where logits take 32 bits; on a CPU about 64 MiB of logits are
- * enough, but at least one tile. */
+/* Rows per chunk of the head. A GPU's products want thousands of rows, half as many with fp32 logits; on a CPU 64 MiB
+ * of logits are enough, but at least one tile. */
 int64_t job_default_chunk(const JobSpec *s, MachineKind kind) {
     if (kind == MACHINE_CUDA) return job_logits_fp32(s) ? 1024 : 2048;
     int64_t rows = 64 * MIB / (s->m.config.vocab * 4);
@@ -42,7 +42,7 @@ int64_t job_samples(const JobSpec *s) {
     return s->rows && s->row_samples > 1 ? s->rows->samples : job_rows(s) * MAX2(s->row_samples, 1);
 }
 
-/* The last shared token is repeated in front of each sample, whose own last is left out. */
+/* Each sample begins with a copy of the last shared token, and its own last token is left out. */
 int64_t job_sample_tokens(const JobSpec *s) {
     return s->row_samples > 1 ? s->shared_tokens + (s->seq - s->shared_tokens) / s->row_samples + 1 : s->seq;
 }
@@ -57,14 +57,14 @@ void job_set_micro(JobSpec *s, int64_t samples, MachineKind kind) {
 
 int64_t job_rows(const JobSpec *s) { return s->rows ? MAX2(s->rows->most, 1) : s->micro_batch * s->accum; }
 
-/* Whole tiles, so that a piece's products are cut as those of the whole are. */
+/* A multiple of the tile, so that a piece's products use the same tiles as the whole. */
 static int64_t ffn_rows(const JobSpec *s) {
     int64_t rows = s->micro_batch * s->seq, pieces = MAX2(s->ffn_chunks, 1);
     return units_round_up((rows + pieces - 1) / pieces, HEAD_TILE);
 }
 
-/* Pieces of 2,048 tokens lose nothing of a product's speed. Below four of them there is not much to save; above 32
- * what one takes is little beside what attention does. */
+/* Products of 2,048 tokens run at full speed. Fewer than 4 pieces save little; with more than 32 the piece is small
+ * compared with attention's memory. */
 int64_t job_useful_pieces(const JobSpec *s) {
     enum { PIECE = 2048, LEAST = 4, MOST = 32 };
     int64_t n = MIN2((s->micro_batch * s->seq + PIECE - 1) / PIECE, MOST);
@@ -112,8 +112,7 @@ static bool record_warmup(Job *j, Err *e) {
     return !j->spec.warmup_frozen || job_record_warmup_update(j, e);
 }
 
-/* What attention does, on a batch like those that are learned from; a family that has nothing to say records
- * nothing. */
+/* Statistics of attention over a training batch, for families that report any. */
 static void record_report(Job *j) {
     Program *p = &j->ring->p;
     ModelOut out = {.tap_layer = -1};
@@ -132,9 +131,9 @@ static void record_evaluate(Job *j) {
     Program *p = &j->ring->p;
     JobRoots roots = {0};
     j->m_eval = model_twin(p, &j->m, true);
-    j->evaluate = prog_begin_phase(p, "evaluate", 2); /* of several batches: the loss is summed over plays */
+    j->evaluate = prog_begin_phase(p, "evaluate", 2); /* played repeatedly: the loss is summed over plays */
     ModelInput trained_on = j->in;
-    j->in.weight = j->in.divisor = NONE; /* the loss that is reported is the model's alone */
+    j->in.weight = j->in.divisor = NONE; /* without the layers' auxiliary losses */
     j->in.report = j->spec.report;
     task_supervised.loss(&task_supervised, j, &j->m_eval, j->eval_loss, &roots);
     j->in = trained_on;
@@ -170,8 +169,8 @@ static void record_inputs(Job *j) {
 
 /* ---- the whole ---- */
 
-/* A generous count of everything a step could ever keep at once. While it fits 63 bits, so does every size that is
- * added up while planning; config_check bounds the weights. */
+/* An upper bound of all that a step could keep at once. If it fits 63 bits, every size that planning adds up fits too;
+ * config_check bounds the weights. */
 static bool is_countable(const JobSpec *s) {
     const ModelConfig *c = &s->m.config;
     int64_t heads = (int64_t)(c->heads + 2 * c->kv_heads) * c->head_dim;
@@ -249,8 +248,8 @@ static int64_t updates_bytes(const Program *p, Format f) {
     return bytes;
 }
 
-/* Unless it is asked for, a state is copied where the device has memory of its own and a copy is a small part of the
- * host's. */
+/* By default a state is copied to host memory before it is written if the device has its own memory and the copy is a
+ * small part of the host's. */
 static void add_log_bytes(Job *j, const HostBytes *host, const Machine *m) {
     enum { SMALL_PART = 4 };
     const Program *p = &j->ring->p;

@@ -1,4 +1,4 @@
-/* update.c - the optimizer written down: norms, the verdict on them, and one step a tensor that is trained. */
+/* update.c - records the optimizer: gradient norms, the verdict on them, and one update step per trained tensor. */
 #include <string.h>
 
 #include "train/job.h"
@@ -22,7 +22,7 @@ static bool name_holds(const char *name, const char *part) {
     }
 }
 
-/* One multiplier per tensor: a rule that names one of several stacked projections cannot be kept. */
+/* A tensor has one multiplier, so a rule that names only some of its stacked projections is refused. */
 static bool rule_fits(const Program *p, Tid t, const NameRules *r, const char *part, bool *fits, Err *e) {
     int names = 0, hits = 0;
     *fits = name_holds(p->t[t].name, part) || (p->t[t].file_name && name_holds(p->t[t].file_name, part));
@@ -66,12 +66,12 @@ bool job_check_names(const Job *j, Err *e) {
 
 /* ---- one tensor ---- */
 
-/* "layers.3.qkv_w.m": made by the first update that needs it. */
+/* The optimizer's state "layers.3.qkv_w.m"; the second update phase of a program reuses that of the first. */
 static Tid twin_of(Job *j, Tid w, const char *what, Role role, Format f) {
     Program *p = &j->ring->p;
     Tensor t = *prog_t(p, w);
     const char *name = arena_printf(&p->arena, "%s.%s", t.name, what);
-    Tid m = j->warmup_update >= 0 ? prog_find(p, name) : NONE; /* otherwise there is but one update */
+    Tid m = j->warmup_update >= 0 ? prog_find(p, name) : NONE; /* otherwise there is only one update phase */
     if (m) return m;
     m = prog_tensor(p, name, role, f, t.rank, t.dim);
     p->t[m].layer = t.layer;
@@ -99,8 +99,9 @@ static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
     return true;
 }
 
-/* Inside backward nobody knows yet what other gradients will be: a tensor is written when its own are finite and
- * the loss is. The extra steps draw no key, so that the update rounds as it does elsewhere (P6). */
+/* Inside backward the other gradients are not known yet: a tensor is updated if its own gradient and the loss are
+ * finite. The extra steps take no random key, so that the update rounds with the same numbers as outside backward (P6).
+ * */
 static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int layer) {
     Program *p = &j->ring->p;
     uint32_t key = p->next_key;
@@ -112,12 +113,12 @@ static Tid record_own_verdict(Job *j, Tid verdicts, int64_t n, Tid part, int lay
     return verdict;
 }
 
-/* Of the tensors whose gradient a step from `since` on has written. */
+/* Whether t is trained and its gradient was recorded at or after `since`. */
 static bool is_updated(const Program *p, Tid t, int since) {
     return p->t[t].trainable && p->t[p->t[t].grad].recorded >= since;
 }
 
-/* The squares of every gradient, each into a view of parts. */
+/* Records the sum of squares of every gradient; part[t] becomes a view of one number of parts. */
 static void record_squares(Program *p, Tid parts, Tid *part, Tid last, int since) {
     int64_t n = 0;
     for (Tid t = 1; t < last; t++)
@@ -129,7 +130,7 @@ static void record_squares(Program *p, Tid parts, Tid *part, Tid last, int since
     p->layer = -1;
 }
 
-/* parts: a number for each of them. */
+/* parts: one number per updated tensor. */
 static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
     Program *p = &j->ring->p;
     Tid verdicts = NONE, *part = MEM_NEW(Tid, last);
@@ -170,7 +171,7 @@ bool job_record_update(Job *j, Err *e) {
     return ok;
 }
 
-/* Draws no key, so that the update behind it rounds as it does without (P6). */
+/* Takes no random key, so that the update after it rounds with the same numbers as without this phase (P6). */
 void job_record_noise(Job *j) {
     Program *p = &j->ring->p;
     Tid last = (Tid)p->n_t, *part = MEM_NEW(Tid, last);

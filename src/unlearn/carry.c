@@ -1,4 +1,4 @@
-/* carry.c - passes over v and what is stored beside it, as few of them as there can be. */
+/* carry.c - the passes over v and its companions (the last gradient, the kept weights), fused to as few as possible. */
 #include "unlearn/carry.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ void carry_remove(Carry *c, double *moved, double *norm) {
     end_removal(c, moved, norm);
 }
 
-/* Tiles of both are as long. In blocks, so that sums have the same order as above. */
+/* A tile has the same length here and above, and it is split into the same blocks: sums have the same order. */
 static void remove_stored(void *context, int tensor, int64_t tile, int64_t at, const float *u, int64_t n) {
     Carry *c = context;
     const ParamTensor *k = &c->p->tensor[tensor];
@@ -85,7 +85,7 @@ bool carry_remove_stored(Carry *c, StoredSource *s, double *moved, double *norm,
     return true;
 }
 
-/* ---- an update that is passed through ---- */
+/* ---- an update that v is propagated through ---- */
 
 typedef struct Factors {
     double keep, times;
@@ -97,7 +97,7 @@ static Factors factors_of(const Carry *c, const ParamTensor *k) {
     return (Factors){c->scale * (1 - lr * (span->decay + c->step.damping)), c->scale * lr * c->step.times};
 }
 
-static void meet_block(void *context, const ParamsBlock *b) {
+static void apply_and_dot_block(void *context, const ParamsBlock *b) {
     Carry *c = context;
     float *v = v_of(c, b);
     if (b->k - c->p->tensor < c->n_deferred) {
@@ -112,12 +112,12 @@ static void meet_block(void *context, const ParamsBlock *b) {
 
 double carry_apply_and_dot(Carry *c) {
     begin_sums(c);
-    params_read(c->p, c->x, PARAMS_GRADIENT, meet_block, c);
+    params_read(c->p, c->x, PARAMS_GRADIENT, apply_and_dot_block, c);
     c->n_deferred = 0;
     return sum_tiles(c, 0, c->p->n_tiles).vg;
 }
 
-/* Of every tensor |keep v - times g|^2. */
+/* sqrt of the sum over tensors of |keep v - times g|^2. */
 static double norm_ahead(const Carry *c) {
     const Params *p = c->p;
     double sum = 0;

@@ -26,8 +26,8 @@ Noise noise_scale(const NoiseOptions *o, double measured) {
  *
  * theta += across z + (sigma - across) P z, z standard normal. P projects on directions q_j = s_j / sqrt(n), whose
  * signs s_j are drawn: public random unit vectors, nearly orthogonal where n is large. z and s_j are functions of a key
- * and an index and are never stored. The first pass over theta adds across z and sums s_j . z; the second adds what lies
- * along the directions. Sums are kept by part of theta, so that threads do not change them. */
+ * and an index and are never stored. The first pass over theta adds across z and sums s_j . z; the second adds what
+ * lies along the directions. Sums are kept by part of theta, so that threads do not change them. */
 
 enum { PARTS = 256, BLOCK = 4096, SIGNS = VEC_SIGNS };
 

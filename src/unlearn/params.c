@@ -1,4 +1,4 @@
-/* params.c - between planned slots of any plain format and one long vector, a block at a time. */
+/* params.c - streams blocks between planned slots of any plain format and callbacks on fp32 numbers. */
 #include "unlearn/params.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "obs/sensors.h"
 #include "train/stored_update.h"
 
-enum { BLOCK = PARAMS_BLOCK, TILE = STORED_TILE }; /* numbers: decoded at a time; of a thread at a time */
+enum { BLOCK = PARAMS_BLOCK, TILE = STORED_TILE }; /* numbers decoded at once; numbers a thread takes at once */
 
 static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
     for (int64_t i = 0; i < p->n_s; i++) {
@@ -67,7 +67,7 @@ void params_free(Params *p) {
 
 /* ---- blocks ---- */
 
-typedef struct Passing { /* a tensor on its way */
+typedef struct Passing { /* the tensor that is being streamed */
     const Params *p;
     const ParamTensor *k;
     Format format;
@@ -75,8 +75,8 @@ typedef struct Passing { /* a tensor on its way */
     bool writes;
     ParamsFn *fn;
     void *context;
-    char *piece; /* the stretch at hand ... */
-    int64_t at, n; /* ... and its numbers */
+    char *piece; /* the staged part of it, ... */
+    int64_t at, n; /* ... and its range within the tensor */
 } Passing;
 
 static void pass_tile(void *context, int64_t tile, int worker) {
@@ -104,7 +104,7 @@ static void pass_piece(void *context, void *piece, int64_t at, int64_t bytes) {
     if (s->p->busy) *s->p->busy += sensors_seconds() - began;
 }
 
-/* False: there is no such twin. */
+/* Returns false if the parameter has no such tensor. */
 static bool pass_begin(Passing *s, const Params *p, Exec *x, ParamsOf of, int tensor, Tid *t) {
     s->p = p;
     s->k = &p->tensor[tensor];
@@ -157,12 +157,12 @@ static void put_plain_block(void *from, const ParamsBlock *b) {
     memcpy(b->value, (const float *)from + b->k->first + b->at, sizeof(float) * (size_t)b->n);
 }
 
-/* The weight, and its fp32 twin where there is one. */
+/* Writes the weight, and its fp32 master if there is one. */
 static void put_both(const Params *p, Exec *x, ParamsFn *fn, void *context) {
-    bool twins = false;
-    for (int i = 0; i < p->n_tensors; i++) twins |= p->tensor[i].master != NONE;
+    bool masters = false;
+    for (int i = 0; i < p->n_tensors; i++) masters |= p->tensor[i].master != NONE;
     params_write(p, x, PARAMS_WEIGHT, fn, context);
-    if (twins) params_write(p, x, PARAMS_THETA, fn, context);
+    if (masters) params_write(p, x, PARAMS_THETA, fn, context);
 }
 
 void params_put(const Params *p, Exec *x, const float *from) { put_both(p, x, put_plain_block, (void *)from); }
@@ -173,8 +173,8 @@ void params_put_shifted(const Params *p, Exec *x, const float *from, const float
 
 typedef struct Adding {
     const float *change;
-    char *copy;      /* of theta as it was */
-    double *of_tile; /* squares of what theta moved */
+    char *copy;      /* of theta before the change */
+    double *of_tile; /* sum of the squares of theta's actual change */
 } Adding;
 
 static void copy_block(void *context, const ParamsBlock *b) {
@@ -182,7 +182,7 @@ static void copy_block(void *context, const ParamsBlock *b) {
     memcpy(a->copy + b->k->raw + b->at * b->item, b->raw, (size_t)(b->n * b->item));
 }
 
-/* What rounding leaves of the change is known before it is stored. */
+/* Rounds the new value here as storing will, to learn what survives of the change. */
 static void add_block(void *context, const ParamsBlock *b) {
     const Adding *a = context;
     float before[BLOCK], moved[BLOCK];
@@ -191,10 +191,10 @@ static void add_block(void *context, const ParamsBlock *b) {
     const float *change = a->change + b->k->first + b->at;
     vec_block_decode(before, a->copy + b->k->raw + b->at * format_item_bytes(f), f, b->n);
     for (int64_t i = 0; i < b->n; i++) b->value[i] = (float)((double)before[i] + (double)change[i]);
-    if (b->format != f) return; /* the weight beside its twin */
+    if (b->format != f) return; /* the weight: its master counts */
     vec_block_encode(stored, b->value, f, b->n);
     vec_block_decode(moved, stored, f, b->n);
-    for (int64_t i = 0; i < b->n; i++) moved[i] -= before[i]; /* close numbers: exact */
+    for (int64_t i = 0; i < b->n; i++) moved[i] -= before[i]; /* exact: the numbers are close */
     a->of_tile[b->tile] += vec_block_dot(moved, moved, b->n);
 }
 

@@ -1,4 +1,4 @@
-/* propagate.c - the recursion, one update after the other, and its guard. */
+/* propagate.c - the recursion over updates, and its norm guard. */
 #include "unlearn/propagate.h"
 
 #include <math.h>
@@ -12,15 +12,15 @@ typedef struct Carried {
     const Walk *w;
     const PropagateOptions *o;
     PropagateReport *out;
-    float *v, *m; /* the deviation of theta; of the momentum, NULL: there is none */
-    float *change, *other; /* NULL: pieces pass through, no vector is needed */
-    bool fresh;   /* v holds nothing yet */
-    bool by_walk; /* the last update was passed through by the walk, the guard with it */
+    float *v, *m; /* deviation of theta; of the momentum (NULL: the optimizer has none) */
+    float *change, *other; /* NULL: the walk streams pieces and needs no vector */
+    bool fresh;   /* nothing was removed yet: v counts as 0 */
+    bool by_walk; /* the walk propagated v through the last update and applied the guard itself */
     double norm;  /* of v */
-    bool more;    /* an update that is only passed through follows */
+    bool more;    /* the next update is propagated through as well */
 } Carried;
 
-/* Whole updates are removed and v is carried by Fisher's matrix, where a walk can do that a piece at a time. */
+/* With whole updates removed and a rank-1 Fisher product, a walk can stream v a piece at a time. */
 static bool streams_whole_updates(const PropagateOptions *o, double momentum) {
     return o->hessian == HESSIAN_FISHER && o->mode == PROPAGATE_STEPS && !(momentum > 0);
 }
@@ -37,7 +37,7 @@ typedef struct StepOfSpan {
     WalkRate rate;
 } StepOfSpan;
 
-static void take_part(void *context, int64_t from, int64_t end) {
+static void momentum_step_part(void *context, int64_t from, int64_t end) {
     const StepOfSpan *s = context;
     Carried *c = s->c;
     double lr = s->rate.lr * s->span->mult, decay = s->span->decay + c->o->damping;
@@ -48,12 +48,12 @@ static void take_part(void *context, int64_t from, int64_t end) {
     }
 }
 
-/* v <- v - lr * (scale * change + (decay + damping) * v), through the momentum where there is one. */
+/* v <- v - lr * (scale * change + (decay + damping) * v); with momentum, the same force goes through m first. */
 static void take_step(Carried *c, WalkRate rate) {
     for (int k = 0; k < c->w->n_spans; k++) {
         const WalkSpan *s = &c->w->span[k];
         double lr = rate.lr * s->mult, keep = 1 - lr * (s->decay + c->o->damping);
-        if (c->m) vec_for(c->w->team, s->count, take_part, &(StepOfSpan){c, s, rate});
+        if (c->m) vec_for(c->w->team, s->count, momentum_step_part, &(StepOfSpan){c, s, rate});
         else vec_step(c->w->team, c->v + s->first, c->change + s->first, keep, lr * rate.scale, s->count);
     }
 }
@@ -106,14 +106,14 @@ static bool remove_samples(Carried *c, Err *e) {
     return true;
 }
 
-/* What is carried may not outgrow ten times what removals have put in: where the recursion does not contract, growth
- * between many removals would compound. */
+/* |v| may not exceed ten times the sum of what removals have added. Without that limit the growth between removals
+ * would compound wherever the recursion does not contract. */
 static WalkGuard guard_of(const Carried *c) {
     double added = c->out->added_norm;
     return (WalkGuard){c->o->guard, fmax(10 * added, 0.05), added};
 }
 
-static bool pass_through(Carried *c, Err *e) {
+static bool propagate_through(Carried *c, Err *e) {
     WalkRate rate;
     if (!c->change) {
         WalkFisher how = {.damping = c->o->damping, .guard = guard_of(c), .more = c->more};
@@ -156,7 +156,9 @@ static bool walk_window(Carried *c, const int64_t *touched, int64_t n, Err *e) {
         bool removal = i < n && touched[i] == s;
         i += removal;
         c->more = s < end && !(i < n && touched[i] == s + 1);
-        ok = !removal ? pass_through(c, e) : c->o->mode == PROPAGATE_STEPS ? remove_step(c, e) : remove_samples(c, e);
+        ok = !removal                        ? propagate_through(c, e)
+             : c->o->mode == PROPAGATE_STEPS ? remove_step(c, e)
+                                             : remove_samples(c, e);
         if (ok) guard(c);
         ok = ok && work_on(&work, s + 1 - touched[0], e);
     }

@@ -1,4 +1,4 @@
-/* replay.c - which inputs an update had, how it is played again, and from where a replay begins. */
+/* replay.c - the inputs of a logged update, how it is played again, and the state that a replay starts from. */
 #include "unlearn/replay.h"
 
 #include <inttypes.h>
@@ -70,7 +70,7 @@ static bool check_samples(const Replay *r, Err *e) {
                 r->h->folder, s->step);
 }
 
-/* Rows that are left out keep their place in the divisor. */
+/* Sets the token weights of the excluded rows to 0. The divisor does not change: it still counts them. */
 static void leave_out(const Replay *r, Batch *b, int64_t first, WalkRows rows) {
     const RowList *l = &r->run->rows;
     for (int64_t row = 0; row < b->rows && first + row < l->n_rows; row++) {
@@ -85,12 +85,12 @@ static void leave_out(const Replay *r, Batch *b, int64_t first, WalkRows rows) {
     }
 }
 
-typedef struct Direction { /* of a product */
+typedef struct Direction { /* of a Gauss-Newton product */
     const float *v;
     double h;
 } Direction;
 
-/* The product of a micro-batch; the weights end at theta. */
+/* The Gauss-Newton product of one micro-batch. Leaves the weights at theta. */
 static bool play_product(Replay *r, const Direction *d, const GaussNewtonMicro *m, Err *e) {
     Exec *x = &r->run->ring->x;
     GaussNewton *g = &r->gauss_newton;
@@ -102,7 +102,7 @@ static bool play_product(Replay *r, const Direction *d, const GaussNewtonMicro *
     return ok && gauss_newton_back(g, m, e);
 }
 
-/* A play of that beginning: what the host did to vectors meanwhile counts by itself. */
+/* Adds the time since `began` to spent.replay, minus what the host spent on vectors meanwhile. */
 static void note_play(Replay *r, double began, double busy) {
     r->spent.replay += sensors_seconds() - began - (r->spent.vectors - busy);
 }
@@ -126,7 +126,7 @@ static bool play_rows(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     return true;
 }
 
-/* Gradients of the rows' loss; with a direction products with its Gauss-Newton matrix in their place. */
+/* Leaves the gradient of the rows' loss in the gradient slots; with d, its Gauss-Newton product with d instead. */
 static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     double began = sensors_seconds(), busy = r->spent.vectors;
     bool ok = play_rows(r, rows, d, e);
@@ -134,7 +134,7 @@ static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
     return ok;
 }
 
-/* A state that the log knows. */
+/* If the log has a checksum of this state, compares the weights with it. */
 static bool check_state(Replay *r, Err *e) {
     const HistoryState *known = history_state_before(r->h, r->step);
     bool at_end = r->step == r->h->n_steps;
@@ -151,8 +151,7 @@ static bool check_state(Replay *r, Err *e) {
                 r->h->folder, r->step);
 }
 
-/* What the device has been given is done. Before a pass over tensors what follows is then the transfer
- * alone. */
+/* Waits for the device, so that a following pass over tensors is timed as transfer alone. */
 static bool await_device(Replay *r, Err *e) {
     double began = sensors_seconds();
     bool ok = exec_sync(&r->run->ring->x, e);
@@ -178,7 +177,7 @@ static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     return check_state(r, e);
 }
 
-/* ---- from where ---- */
+/* ---- the state to start from ---- */
 
 static void zero_moments(Exec *x) {
     static const char zeros[4096];
@@ -252,9 +251,9 @@ bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e) {
     return true;
 }
 
-/* ---- as a walk ---- */
+/* ---- the walk: whole vectors ---- */
 
-/* What is looked at next may stand in the log, and then no weights are needed. */
+/* Lazy: if the log has stored the next update, no weights have to be loaded. */
 static bool walk_seek(void *user, int64_t step, Err *e) {
     (void)e;
     ((Replay *)user)->walk_step = step;
@@ -335,14 +334,14 @@ static bool walk_advance(void *user, float *u, float *dm, WalkRate *rate, Err *e
     }
     if (dm) {
         make_theta(r);
-        r->has_theta = false; /* its place serves for the momentum */
+        r->has_theta = false; /* the vector is reused for the momentum */
         params_get(&r->params, x, PARAMS_MOMENT, r->theta);
         subtract_from(r, dm, r->theta);
     }
     return true;
 }
 
-/* ---- a piece at a time: v is the only vector ---- */
+/* ---- the walk, streamed: v is the only vector ---- */
 
 static Carry *carry_of(Replay *r, float *v) {
     if (!r->carry.copy) carry_open(&r->carry, &r->params, &r->run->ring->x);
@@ -350,7 +349,7 @@ static Carry *carry_of(Replay *r, float *v) {
     return &r->carry;
 }
 
-/* A pass over tensors: what of it was no work here is the time that pieces were on their way. */
+/* Adds the time since `began` to spent.transfer, minus what the host spent on vectors meanwhile. */
 static void note_pass(Replay *r, double began, double busy) {
     r->spent.transfer += sensors_seconds() - began - (r->spent.vectors - busy);
 }
@@ -361,8 +360,8 @@ static double dot_gradient(Replay *r, Carry *c) {
     return dot;
 }
 
-/* While the device makes the next gradient, about as long as it took for the last one. Bits do not depend on how far
- * this comes. */
+/* Applies the deferred step tensor by tensor while the device computes the next gradient, for about as long as the last
+ * gradient took. The bits do not depend on how far this gets: the next pass does the rest. */
 static void apply_meanwhile(Replay *r, Carry *c, double queued_at) {
     double now = queued_at, waited = 0;
     for (int k = c->n_deferred - 1; k >= 0 && now - queued_at < r->device_seconds; k--) {
@@ -371,11 +370,13 @@ static void apply_meanwhile(Replay *r, Carry *c, double queued_at) {
     }
     Err e = {0};
     if (await_device(r, &e)) waited = sensors_seconds() - now;
-    r->device_seconds = now - queued_at + waited; /* an error sticks: who syncs next is told */
+    r->device_seconds = now - queued_at + waited; /* an error sticks and is reported by the next sync */
 }
 
-/* Plays the update with the gradient that v has met; the step over v may wait for the next one. */
-static bool pass_update(Replay *r, Carry *c, double dot, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
+/* Plays the update, whose gradient g has just given dot = g . v, and defers its step over v; the step is applied at
+ * once if no other Fisher product follows. */
+static bool update_and_defer(Replay *r, Carry *c, double dot, const WalkFisher *how, WalkRate *rate, double *norm,
+                             Err *e) {
     double unscale = r->run->job->unscale ? 1 / r->h->step[r->step].scale : 1;
     if (!walk_advance(r, NULL, NULL, rate, e)) return false;
     double times = rate->scale * dot * unscale * unscale, began = sensors_seconds();
@@ -400,7 +401,7 @@ static bool walk_fisher(void *user, float *v, const WalkFisher *how, WalkRate *r
     double dot = dot_gradient(r, c);
     if (!exec_sync(&r->run->ring->x, e)) return false;
     r->has_gradients = true;
-    return pass_update(r, c, dot, how, rate, norm, e);
+    return update_and_defer(r, c, dot, how, rate, norm, e);
 }
 
 static bool remove_stored(Replay *r, Carry *c, const HistoryUpdate *known, double *added, double *norm, Err *e) {
@@ -442,12 +443,12 @@ double replay_add(Replay *r, const float *change) {
     return params_add(&r->params, &r->run->ring->x, change, carry_of(r, NULL)->copy);
 }
 
-/* ---- the walk ---- */
+/* ---- the table of functions ---- */
 
 static double walk_norm(void *user) {
     Replay *r = user;
     Err e = {0};
-    if (!catch_up(r, &e)) return NAN; /* who asks for a gradient next is told why */
+    if (!catch_up(r, &e)) return NAN; /* the next call of gradient reports the error */
     keep_theta(r);
     return vec_norm(r->team, r->theta, r->params.n);
 }

@@ -1,8 +1,8 @@
-/* replay.h - a logged run played again: any theta[t] and any update u[t], bit for bit, from the light log.
+/* replay.h - replays a logged run: recomputes any theta[t] and any update u[t], bit for bit, from the light log.
  *
- * The run must be the one that was logged (history_check_job); its plan may differ in what keeps the bits. States
- * that stand in the log are compared as the replay passes them, so that a replay that differs is refused and not
- * believed. */
+ * The run must be the one that was logged (history_check_job); its plan may differ only in techniques that keep the
+ * bits. Whenever the replay reaches a state that the log has a checksum of, the weights are compared with it, so a
+ * replay that diverges is refused instead of believed. */
 #ifndef UNLEARN_REPLAY_H
 #define UNLEARN_REPLAY_H
 
@@ -14,28 +14,28 @@
 #include "unlearn/walk.h"
 
 typedef struct Replay {
-    Run *run;         /* keeps; opened, with the plan's update behind backward */
+    Run *run;         /* keeps; opened; the update is a phase of its own, not inside backward */
     const History *h; /* keeps */
     Threads *team;    /* owns; for arithmetic on vectors */
     Params params;
-    int64_t step;         /* theta[step] stands in the slots */
-    int64_t walk_step;    /* where the walk stands: the slots follow when something looks at them */
-    bool moved;           /* the slots were written since that was last false */
-    int64_t updates_read; /* of removed updates, those that stood in the log */
-    bool has_gradients;  /* of all rows of that update, at theta[step] */
+    int64_t step;         /* the slots hold theta[step] */
+    int64_t walk_step;    /* position of the walk; the slots catch up lazily, when they are read */
+    bool moved;           /* the slots were written since the caller last cleared this */
+    int64_t updates_read; /* number of removed updates that were read from the log instead of replayed */
+    bool has_gradients;  /* the gradient slots hold the gradient of all rows at theta[step] */
     const bool *removed; /* [rows of the set]; keeps; NULL: none */
     GaussNewton gauss_newton;
-    float *theta;        /* owns; theta[step], where has_theta; NULL: not asked for yet */
+    float *theta;        /* owns; theta[step] if has_theta; NULL: not needed so far */
     bool has_theta;
-    bool astray;    /* the slots hold what no log knows: the next seek loads */
-    int64_t passes; /* over an update's batch, forward and backward */
-    Carry carry;    /* owns; opened when it is first asked for */
-    double device_seconds; /* that the last gradient took while the host worked on v */
+    bool astray;    /* the slots hold weights of no logged state: the next seek must load a state */
+    int64_t passes; /* forward and backward passes over an update's batch */
+    Carry carry;    /* owns; opened at its first use */
+    double device_seconds; /* duration of the last gradient on the device, while the host worked on v */
     WalkSeconds spent;
 } Replay;
 
-/* Bytes of ordinary memory that a walk takes when it is first asked for theta, or for what is made by passing tensors
- * through (Walk.fisher, Walk.remove, replay_add); and those of threads' stacks. */
+/* Bytes of pageable memory that a walk allocates at its first use of theta; at its first streamed pass (Walk.fisher,
+ * Walk.remove, replay_add); and for the stacks of its threads. */
 int64_t replay_theta_bytes(const Job *j);
 int64_t replay_copy_bytes(const Job *j);
 int64_t replay_stack_bytes(int threads);

@@ -1,4 +1,4 @@
-/* vec.c - sums in blocks and tiles, so that their order and error do not grow with the length. */
+/* vec.c - sums in blocks and tiles: a fixed order, and a rounding error that does not grow with the length. */
 #include "unlearn/vec.h"
 
 #include <math.h>
@@ -33,9 +33,10 @@ void vec_for(Threads *team, int64_t n, VecPart *fn, void *context) {
 
 /* ---- blocks ---- */
 
-/* Built for several processors, chosen at start; clang knows no such clones, ThreadSanitizer is not there yet then. No
- * multiplication is fused with an addition (ISO C) but in sums, where the product of two fp32 numbers in fp64 is exact,
- * so that all of them give the same bits. */
+/* These functions are compiled for several instruction sets, and the loader picks one (ifunc). clang has no such
+ * clones, and ThreadSanitizer is not initialised when an ifunc resolver runs. All clones give the same bits: no
+ * multiplication is contracted into an FMA, except in sums, where the fp64 product of two fp32 numbers is exact anyway.
+ * */
 #if defined __clang__ || defined __SANITIZE_THREAD__
 #define FAST
 #define FAST_SUM
@@ -125,7 +126,7 @@ FAST static void encode_bf16(uint16_t *raw, const float *from, int64_t n) {
     for (int64_t i = 0; i < n; i++) raw[i] = half_to_bf16(from[i]);
 }
 
-/* The format table converts a number at a time; what passes by v is bf16 most of the time. */
+/* The format table converts one number at a time; bf16, by far the most frequent format here, has a fast path. */
 void vec_block_decode(float *to, const void *raw, Format f, int64_t n) {
     if (f == FMT_BF16) decode_bf16(to, raw, n);
     else format_table[f].decode(to, raw, 1, n, 0, 1);

@@ -1,7 +1,8 @@
-/* walk.h - a training run that can be walked through again: what unlearning asks of it, whoever computes it.
+/* walk.h - an interface to a recorded training run that is stepped through again, update by update (replay.h fills it;
+ * tests fill it with quadratics).
  *
- * The walk stands before an update s, at theta[s]. The loss of an update is that of its batch: the sum over the
- * scored tokens / their number, where rows that are left out keep their place in that number. */
+ * The walk is positioned before an update s, at theta[s]. The loss of an update is the sum over the scored tokens of
+ * its batch divided by their number; rows that are left out still count in that number. */
 #ifndef UNLEARN_WALK_H
 #define UNLEARN_WALK_H
 
@@ -12,7 +13,7 @@
 
 typedef enum WalkRows { WALK_ALL, WALK_KEPT, WALK_REMOVED } WalkRows;
 
-typedef struct WalkSpan { /* parameters that are updated alike */
+typedef struct WalkSpan { /* parameters with the same update rule */
     int64_t first, count;
     double mult;  /* of the learning rate */
     double decay; /* weight decay */
@@ -22,25 +23,25 @@ typedef struct WalkRate { /* of an update: theta -= lr * mult * (scale * gradien
     double lr, scale;     /* scale: below 1 where the gradient was clipped */
 } WalkRate;
 
-typedef struct WalkGuard { /* v of a norm beyond the limit is scaled back to that one, one that is not finite to 0 */
+typedef struct WalkGuard { /* if |v| > limit, v is scaled to the norm back_to; if v is not finite, it becomes 0 */
     bool on;
     double limit, back_to;
 } WalkGuard;
 
-/* v <- v - lr (scale g (g . v) + (decay + damping) v), g of all rows, and the guard; plays the update. Gives |v|, as
- * it was before the guard where that took hold. */
+/* v <- v - lr (scale g (g . v) + (decay + damping) v) with g over all rows, then the guard; plays the update. Returns
+ * |v| from before the guard. */
 typedef struct WalkFisher {
     double damping;
     WalkGuard guard;
-    bool more; /* the same follows for the next update: until then v need not be complete */
+    bool more; /* the next call is another WalkFisher: v may be left with a deferred step until then */
 } WalkFisher;
 
-typedef struct WalkSeconds { /* where the time of a walk goes */
+typedef struct WalkSeconds { /* time spent in each part of a walk */
     double load;     /* reading weights into their slots */
-    double check;    /* comparing them with the checksums of the log */
-    double replay;   /* passes over batches, and updates */
-    double transfer; /* waiting for gradients and weights on their way to the host */
-    double vectors;  /* the host's work on v and what passes by it */
+    double check;    /* comparing weights with the checksums in the log */
+    double replay;   /* forward and backward passes, and updates */
+    double transfer; /* waiting for device-to-host copies of gradients and weights */
+    double vectors;  /* host arithmetic on v */
 } WalkSeconds;
 
 typedef struct Walk {
@@ -50,22 +51,22 @@ typedef struct Walk {
     int n_spans;
     double momentum;
     Threads *team; /* for arithmetic on vectors; NULL: one thread */
-    const WalkSeconds *spent; /* so far; NULL: nobody looks at the clock */
-    bool adaptive; /* AdamW: what an update does to a deviation is known by u alone */
+    const WalkSeconds *spent; /* so far; NULL: not measured */
+    bool adaptive; /* AdamW: only u tells what an update does to a deviation */
     bool (*seek)(void *user, int64_t step, Err *e);
-    /* Of the loss of the update at hand, over some of its rows, at theta[s] + h * along (NULL: theta[s]). */
+    /* Gradient of the current update's loss over some of its rows, at theta[s] + h * along (NULL: theta[s]). */
     bool (*gradient)(void *user, float *g, WalkRows rows, const float *along, double h, Err *e);
-    /* J^T H J v of that loss and those rows, J v by a difference of h * along. NULL: this walk has no such product. */
+    /* J^T H J v of that loss and those rows, J v by a difference of h * along. NULL: not available. */
     bool (*gauss_newton)(void *user, float *out, WalkRows rows, const float *along, double h, Err *e);
-    /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL) the same of the momentum. */
+    /* Plays the update: u (may be NULL) = theta[s+1] - theta[s]; dm (may be NULL): the change of the momentum. */
     bool (*advance)(void *user, float *u, float *dm, WalkRate *rate, Err *e);
-    /* Where vectors pass through a piece at a time, so that none but v is held; NULL: this walk has no such way, and
-     * gradient and advance serve. v is no less than all else of the update's deviation: there is no momentum. */
+    /* WalkFisher, streamed a piece at a time so that v is the only vector held. NULL (always with momentum): not
+     * available; gradient and advance are used instead. */
     bool (*fisher)(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e);
-    /* v -= u; fresh: v holds nothing yet. added: |u|; norm: |v|. */
+    /* v -= u; fresh: v counts as 0. Returns |u| in added and |v| in norm. */
     bool (*remove)(void *user, float *v, bool fresh, double *added, double *norm, Err *e);
     double (*norm)(void *user); /* of theta[s] */
-    double (*lr)(void *user);   /* the learning rate of the update at hand */
+    double (*lr)(void *user);   /* of the current update */
 } Walk;
 
 #endif
