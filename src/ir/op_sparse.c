@@ -20,7 +20,8 @@
  *                   out stat(1) fp64 = beta*stat + sum over t of weight * KL(p_t || softmax of I_t) / divisor, where
  *                   p_t is the mean over heads of the attention whose logarithmic sums are lse; over the keys, or
  *                   over all that t sees
- *   index_loss_grad in the same, clock?                 out d_index d_bias(2J)?: qkv is a constant here
+ *   index_loss_grad in the same, clock? stat_beta?      out d_index d_bias(2J)? stat(1)?: qkv is a constant here.
+ *                   Where stat is wanted (plan/join_loss.c) it is index_loss's, with stat_beta in the place of beta
  *   attend_report   in qkv keys? doc_begin beta?        out stat(REPORT_WORDS) fp64: what dense attention would give
  *                   the keys
  *   gate_report     in z beta?                          out stat(REPORT_WORDS) fp64: how far gates are open */
@@ -269,14 +270,16 @@ static double index_loss_flops(const Program *p, const Step *s) {
     return pairs * (index + 2.0 * a->heads.heads * a->heads.head_dim);
 }
 
-/* A loss per token, or sums of the biases per row, and the scratch of workers. */
+/* A loss per token, sums of the biases per row, and the scratch of workers. */
 static int64_t index_loss_workspace(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index);
+    bool grad = s->op == OP_INDEX_LOSS_GRAD;
+    int64_t parts = grad && s->index_loss_grad.out.stat ? sparse_parts_bytes(tokens) : 0;
     Format f = prog_t(p, s->index_loss.in.index)->format;
-    if (m->kind != MACHINE_CPU) return sparse_device_loss_bytes(a, f, tokens, s->op == OP_INDEX_LOSS_GRAD);
-    if (s->op == OP_INDEX_LOSS) return sparse_bytes(2 * tokens) + sparse_loss_bytes(a, false) * m->threads;
-    return sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
+    if (m->kind != MACHINE_CPU) return parts + sparse_device_loss_bytes(a, f, tokens, grad);
+    if (!grad) return sparse_parts_bytes(tokens) + sparse_loss_bytes(a, false) * m->threads;
+    return parts + sparse_bytes(tokens / a->heads.seq * 2 * a->index_heads) + sparse_loss_bytes(a, true) * m->threads;
 }
 
 /* ---- what is reported ---- */

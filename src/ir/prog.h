@@ -34,7 +34,7 @@
 #include "ir/format.h"
 
 typedef int32_t Tid;
-enum { NONE = 0, MAX_RANK = 4, MAX_IN = 10, MAX_OUT = 4, MAX_PHASES = 64 };
+enum { NONE = 0, MAX_RANK = 4, MAX_IN = 11, MAX_OUT = 4, MAX_PHASES = 64 };
 
 typedef enum Role {
     ROLE_INPUT,      /* written by the host before a phase is played */

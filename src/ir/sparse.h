@@ -64,6 +64,9 @@ static inline int64_t sparse_attend_bytes(const AttrHeads *h, int64_t keys) {
     return sparse_bytes(SPARSE_BLOCK * (int64_t)h->head_dim + sparse_group(h) * (2 * h->head_dim + keys));
 }
 
+/* The loss of each token, in fp64. */
+static inline int64_t sparse_parts_bytes(int64_t tokens) { return sparse_bytes(2 * tokens); }
+
 /* The keys, values and their gradients of one row and KV head, and a block of them. */
 static inline int64_t sparse_attend_grad_bytes(const AttrHeads *h) {
     int64_t dim = h->head_dim, group = sparse_group(h);
@@ -153,7 +156,7 @@ static inline SparseLoss sparse_device_loss(const AttrSparse *a, int64_t tokens,
     SparseLoss l = {.band = grad ? sparse_device_band(tokens, seq) : tiles};
     l.key_splits = sparse_device_splits(tiles, seq);
     l.splits = sparse_device_splits(l.band, seq);
-    l.mask = grad ? sparse_bytes(tokens * 2 * heads) : sparse_bytes(2 * tokens);
+    l.mask = grad ? sparse_bytes(tokens * 2 * heads) : sparse_parts_bytes(tokens);
     l.sums = l.mask + sparse_device_mask_bytes(tokens, seq);
     l.w = l.sums + sparse_bytes(l.splits * tokens * SPARSE_DEVICE_SUMS);
     l.pairs = l.w + sparse_bytes(tokens * heads);

@@ -47,6 +47,9 @@ void plan_adapters_first(Program *p);
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
 void plan_sweep(Program *p);
 
+/* index_loss and its index_loss_grad become one step, in backward. */
+void plan_join_losses(Program *p);
+
 /* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by
  * piece: the bits of those change as they do with more accumulation, and nothing else. */
 void plan_chunk_ffn(Program *p, int64_t piece_rows);

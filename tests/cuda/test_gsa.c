@@ -561,13 +561,13 @@ static void loss_case(const Shape *c, bool selected, bool with_relu) {
     Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
     Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, 8),
         beta = cuda_test_number(&t, FMT_F32, 0);
-    Tid stat = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width);
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width);
     Tid d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads), clock = cuda_test_clock(&t, 1, 0, 0);
     double *weights = MEM_NEW(double, n);
     for (int64_t i = 0; i < n; i++) weights[i] = (double)(i % 3);
     cuda_test_set(&t, weight, weights);
     mem_free(weights);
-    t.p.t[stat].role = ROLE_STATISTIC;
+    t.p.t[stat].role = t.p.t[both].role = ROLE_STATISTIC;
     t.p.t[d_bias].role = ROLE_GRADIENT;
     if (selected)
         cuda_test_run(
@@ -589,9 +589,11 @@ static void loss_case(const Shape *c, bool selected, bool with_relu) {
     s.op = OP_INDEX_LOSS_GRAD;
     s.index_loss_grad.in.clock = clock;
     s.index_loss_grad.out.d_index = d_index, s.index_loss_grad.out.d_bias = d_bias;
+    s.index_loss_grad.in.stat_beta = beta, s.index_loss_grad.out.stat = both;
     cuda_test_run(&t, s, false);
     cuda_test_near(&t, d_index, slack(c->f), slack(c->f));
     cuda_test_near(&t, d_bias, 1e-3, 1e-3);
+    EXPECT_NEAR(*(double *)t.gpu[both], want, 1e-4 * (1 + fabs(want)));
     cuda_test_close(&t);
 }
 
@@ -627,11 +629,11 @@ static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool
         lse = normal(&t, FMT_F32, n, c->heads, 4), keys = thin_keys(&t, c, from, thin);
     Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, from ? 0.002 : 0.01),
         beta = cuda_test_number(&t, FMT_F32, 0), clock = cuda_test_clock(&t, 1, 0, 0);
-    Tid stat = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width),
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width),
         d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads);
     for (int64_t i = 0; i < n; i++) ((float *)t.initial[weight])[i] = i % c->seq < from ? 0 : (float)(i % 3);
     for (int64_t i = 0; i < n * c->heads; i++) ((float *)t.initial[lse])[i] += logf((float)c->k);
-    t.p.t[stat].role = ROLE_STATISTIC;
+    t.p.t[stat].role = t.p.t[both].role = ROLE_STATISTIC;
     t.p.t[d_bias].role = ROLE_GRADIENT;
     gather_all(c->seq <= SPARSE_DEVICE_LONG);
     Step s = {.op = OP_INDEX_LOSS, .attr.sparse = at};
@@ -644,10 +646,12 @@ static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool
     s.op = OP_INDEX_LOSS_GRAD;
     s.index_loss_grad.in.clock = clock;
     s.index_loss_grad.out.d_index = d_index, s.index_loss_grad.out.d_bias = d_bias;
+    s.index_loss_grad.in.stat_beta = beta, s.index_loss_grad.out.stat = both;
     t.loose = true; /* sums of keys have no fixed order */
     cuda_test_run(&t, s, false);
     cuda_test_near(&t, d_index, 10 * slack(c->f), slack(c->f)); /* they are 1 to 20 in the mean */
     cuda_test_near(&t, d_bias, 1e-2, 1e-3);
+    EXPECT_NEAR(*(double *)t.gpu[both], want, 1e-4 * (1 + fabs(want)));
     gather_all(false);
     cuda_test_close(&t);
 }

@@ -436,7 +436,7 @@ static void loss_case(int64_t seq, int64_t doc_len, bool selected, bool with_rel
         keys = bench_matrix(&b, FMT_I32, n, MOST);
     Tid lse = bench_matrix(&b, FMT_F32, n, heads), weight = bench_vector(&b, FMT_F32, n),
         divisor = bench_number(&b, FMT_F32, 8);
-    Tid stat = bench_vector(&b, FMT_F64, 1), d_index = bench_matrix(&b, FMT_F32, n, width),
+    Tid stat = bench_vector(&b, FMT_F64, 1), both = bench_vector(&b, FMT_F64, 1), d_index = bench_matrix(&b, FMT_F32, n, width),
         d_bias = bench_vector(&b, FMT_F32, 2 * at.index_heads);
     Tid beta = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Sparse k = {.at = at,
@@ -457,13 +457,14 @@ static void loss_case(int64_t seq, int64_t doc_len, bool selected, bool with_rel
     for (int64_t i = 0; i < n; i++) k.weight[i] = (double)(i % 3);
     bench_set(&b, lse, k.lse);
     bench_set(&b, weight, k.weight);
-    b.p.t[stat].role = ROLE_STATISTIC;
+    b.p.t[stat].role = b.p.t[both].role = ROLE_STATISTIC;
     Step s = {.op = OP_INDEX_LOSS, .attr.sparse = at};
     s.index_loss.in.index = index, s.index_loss.in.bias = bias, s.index_loss.in.qkv = qkv, s.index_loss.in.lse = lse;
     s.index_loss.in.keys = selected ? keys : NONE, s.index_loss.in.doc_begin = docs, s.index_loss.in.weight = weight;
     s.index_loss.in.divisor = divisor, s.index_loss.in.beta = beta, s.index_loss.out.stat = stat;
     bench_check(&b, s);
-    EXPECT_NEAR(*(double *)b.now[stat], index_loss_of(&k), 1e-4);
+    double alone = *(double *)b.now[stat];
+    EXPECT_NEAR(alone, index_loss_of(&k), 1e-4);
     s.op = OP_INDEX_LOSS_GRAD;
     s.index_loss_grad.in.clock = clock;
     s.index_loss_grad.out.d_index = d_index, s.index_loss_grad.out.d_bias = d_bias;
@@ -471,6 +472,9 @@ static void loss_case(int64_t seq, int64_t doc_len, bool selected, bool with_rel
     bench_check(&b, s);
     bench_differences(&b, "d_index", k.index, bench_now(&b, d_index), n * width, index_loss_of, &k, 2e-4);
     bench_differences(&b, "d_bias", k.bias, bench_now(&b, d_bias), 2 * at.index_heads, index_loss_of, &k, 2e-4);
+    s.index_loss_grad.in.stat_beta = beta, s.index_loss_grad.out.stat = both;
+    bench_check(&b, s); /* the loss beside its gradient */
+    EXPECT(*(double *)b.now[both] == alone);
     mem_free(k.doc);
     mem_free(drawn);
     bench_close(&b);

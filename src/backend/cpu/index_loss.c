@@ -20,6 +20,7 @@ typedef struct Loss {
     const float *weight;
     double divisor;
     int64_t tokens, most, each, first_scratch;
+    double *parts; /* of each token, in the workspace; NULL: not wanted */
 } Loss;
 
 typedef struct Work {       /* a worker's scratch */
@@ -156,22 +157,26 @@ static void loss_one(void *context, int64_t token, int worker) {
     const Loss *t = context;
     Work w = work_of(t, cpu_scratch(t->a, t->first_scratch, t->each, worker));
     List l = list_of(t, token);
-    double *to = (double *)t->a->workspace + token;
-    *to = 0;
+    t->parts[token] = 0;
     if (t->weight[token] == 0 || l.n < 1) return;
     attention(t, &w, token, l);
     scores(t, &w, token, l);
-    *to = t->weight[token] * divergence(&w, l.n);
+    t->parts[token] = t->weight[token] * divergence(&w, l.n);
+}
+
+static void give_loss(const Loss *t, double *stat, double beta) {
+    double sum = 0;
+    for (int64_t i = 0; i < t->tokens; i++) sum += t->parts[i];
+    *stat = beta == 0 ? sum / t->divisor : beta * *stat + sum / t->divisor;
 }
 
 void cpu_index_loss(Backend *b, Queue q, const Args *a) {
     Loss t = loss_of(a);
-    t.first_scratch = sparse_bytes(2 * t.tokens);
+    t.parts = (double *)a->workspace;
+    t.first_scratch = sparse_parts_bytes(t.tokens);
     t.each = sparse_loss_bytes(&t.k, false);
     threads_for(cpu_threads(b), t.tokens, loss_one, &t);
-    double sum = 0, *stat = a->index_loss.out.stat.data, beta = cpu_beta(a->index_loss.in.beta);
-    for (int64_t i = 0; i < t.tokens; i++) sum += ((double *)a->workspace)[i];
-    *stat = beta == 0 ? sum / t.divisor : beta * *stat + sum / t.divisor;
+    give_loss(&t, a->index_loss.out.stat.data, cpu_beta(a->index_loss.in.beta));
 }
 
 /* ---- backward ---- */
@@ -226,16 +231,18 @@ static void back_token(const Loss *t, const Work *w, int64_t token, float *d_bia
     int64_t heads = t->k.index_heads, dim = t->k.index_dim, width = sparse_index_width(&t->k);
     List l = list_of(t, token);
     float d_weight[MOST_HEADS] = {0};
+    double loss = 0;
     memset(w->dq, 0, (size_t)(heads * dim) * sizeof *w->dq);
     if (t->weight[token] != 0 && l.n > 0) {
         attention(t, w, token, l);
         scores(t, w, token, l);
-        divergence(w, l.n);
+        loss = t->weight[token] * divergence(w, l.n);
         float by = (float)(t->weight[token] / t->divisor);
         for (int64_t i = 0; i < l.n; i++) w->d[i] *= by;
         for (int64_t j = 0; j < heads; j++) back_head(t, w, l, j, &d_weight[j], d_bias);
         back_queries(t, w, token, l);
     }
+    if (t->parts) t->parts[token] = loss;
     cpu_write(to, token * width, w->dq, heads * dim);
     cpu_write(to, (token + 1) * width - heads, d_weight, heads);
 }
@@ -255,10 +262,13 @@ static void grad_row(void *context, int64_t row, int worker) {
 void cpu_index_loss_grad(Backend *b, Queue q, const Args *a) {
     Loss t = loss_of(a);
     Operand d_bias = a->index_loss_grad.out.d_bias;
-    int64_t rows = t.tokens / t.k.heads.seq, width = 2 * t.k.index_heads;
-    t.first_scratch = sparse_bytes(rows * width);
+    double *stat = a->index_loss_grad.out.stat.data;
+    int64_t rows = t.tokens / t.k.heads.seq, width = 2 * t.k.index_heads, sums = sparse_bytes(rows * width);
+    if (stat) t.parts = (double *)((char *)a->workspace + sums);
+    t.first_scratch = sums + (stat ? sparse_parts_bytes(t.tokens) : 0);
     t.each = sparse_loss_bytes(&t.k, true);
     threads_for(cpu_threads(b), rows, grad_row, &t);
+    if (stat) give_loss(&t, stat, cpu_beta(a->index_loss_grad.in.stat_beta));
     if (!d_bias.data) return;
     float sum[2 * MOST_HEADS] = {0};
     for (int64_t r = 0; r < rows; r++)

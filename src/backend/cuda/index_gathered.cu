@@ -18,7 +18,7 @@
 #include "backend/cuda/parts.cuh"
 
 enum { WARPS = 8, ALL = WARPS * WARP /* threads */, TOKENS = 16, KEYS = WARPS * 16 /* of a tile */ };
-enum { MOST = 2048 /* keys of the list */, ENOUGH = 1024, LIST = MOST + KEYS, SUMS = 5 };
+enum { MOST = 2048 /* keys of the list */, ENOUGH = 1024, LIST = MOST + KEYS, SUMS = 3 /* of a token */ };
 
 typedef float Own[2][4];  /* a warp's: 16 tokens by its 16 keys */
 typedef float Both[4][4]; /* by the 32 keys that it shares with its neighbour */
@@ -400,6 +400,24 @@ DEVICE void add_products(float (&more)[2][3], const Counts &counts, const Own &p
         }
 }
 
+/* Of each of the block's tokens, from the warps' sums; lse: of token threadIdx.x % TOKENS. */
+template <typename T, int D>
+DEVICE void give_losses(const Walk<T, D> &walk, const float (&more)[2][3], float lse) {
+    constexpr int EACH = 3 * TOKENS;
+    float *part = walk.sums + warp_of() * EACH;
+#pragma unroll
+    for (int i = 0; i < 6; i++) {
+        float total = quad_sum(more[i / 3][i % 3]);
+        if (lane_of() % 4 == 0) part[i % 3 * TOKENS + own_token(i / 3 * 2)] = total;
+    }
+    __syncthreads();
+    if ((int)threadIdx.x >= walk.tokens) return;
+    int64_t token = walk.first + threadIdx.x;
+    double sum[3] = {};
+    for (int i = 0; i < WARPS * 3; i++) sum[i % 3] += walk.sums[i / 3 * EACH + i % 3 * TOKENS + threadIdx.x];
+    walk.a.parts[token] = walk.a.weight[token] != 0 ? (sum[0] - sum[1] + lse * sum[2]) * walk.a.weight[token] : 0;
+}
+
 template <typename T, int D> __global__ void __launch_bounds__(ALL, 1) gathered_loss_kernel(CudaIndexLoss a) {
 #ifdef HAVE_TENSOR_CORES
     extern __shared__ __align__(16) char shared[];
@@ -415,20 +433,11 @@ template <typename T, int D> __global__ void __launch_bounds__(ALL, 1) gathered_
         add_scores(soft, counts, score);
         add_products(more, counts, p, score, share);
     });
-    constexpr int EACH = SUMS * TOKENS;
-    float *part = walk.sums + warp_of() * EACH;
-    put_softmax(part, soft);
-#pragma unroll
-    for (int i = 0; i < 6; i++) {
-        float total = quad_sum(more[i / 3][i % 3]);
-        if (lane_of() % 4 == 0) part[(2 + i % 3) * TOKENS + own_token(i / 3 * 2)] = total;
-    }
+    put_softmax(walk.sums + warp_of() * 2 * TOKENS, soft);
     __syncthreads();
-    if ((int)threadIdx.x >= walk.tokens) return;
-    int64_t token = walk.first + threadIdx.x;
-    double lse = index_lse_of(walk.sums, EACH, threadIdx.x), sum[3] = {};
-    for (int i = 0; i < WARPS * 3; i++) sum[i % 3] += walk.sums[i / 3 * EACH + (2 + i % 3) * TOKENS + threadIdx.x];
-    a.parts[token] = a.weight[token] != 0 ? (sum[0] - sum[1] + lse * sum[2]) * a.weight[token] : 0;
+    float lse = index_lse_of(walk.sums, 2 * TOKENS, threadIdx.x % TOKENS);
+    __syncthreads();
+    give_losses(walk, more, lse);
 #endif
 }
 
@@ -575,7 +584,8 @@ template <typename T, int D> __global__ void __launch_bounds__(ALL, 1) gathered_
     });
     put_softmax(walk.sums + warp_of() * 2 * TOKENS, soft);
     __syncthreads();
-    float index_lse[2], by[2], share = 1.0f / (float)a.s.k.heads.heads, dq[E / 8][4] = {};
+    float index_lse[2], by[2], share = 1.0f / (float)a.s.k.heads.heads, dq[E / 8][4] = {}, more[2][3] = {};
+    float lse = index_lse_of(walk.sums, 2 * TOKENS, threadIdx.x % TOKENS);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int token = own_token(2 * r);
@@ -591,6 +601,7 @@ template <typename T, int D> __global__ void __launch_bounds__(ALL, 1) gathered_
         Counts counts(walk.who + from);
         load_keys<E, 1>(b, keys, warp_of() * 16);
         walk.scores(d, b);
+        add_products(more, counts, p, d, share);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -605,6 +616,9 @@ template <typename T, int D> __global__ void __launch_bounds__(ALL, 1) gathered_
         add_queries<T, D>(dq, walk, part, keys);
     });
     finish<T, D>(dq, walk, part);
+    if (!a.parts) return;
+    __syncthreads(); /* what finish read may be written over */
+    give_losses(walk, more, lse);
 #endif
 }
 

@@ -73,6 +73,11 @@ DEVICE float fill_rows(const CudaIndexLoss &a, const IndexQuery &x, const float 
     return top + (float)log(total_of_block(sum, part));
 }
 
+/* What a pair adds to KL(p || softmax I). */
+DEVICE double divergence_of(float p, float score, float lse) {
+    return (double)p * (log((double)p) - ((double)score - lse));
+}
+
 template <typename T>
 __global__ void __launch_bounds__(SPARSE_THREADS) index_loss_kernel(CudaIndexLoss a) {
     extern __shared__ float memory[];
@@ -89,7 +94,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS) index_loss_kernel(CudaIndexLos
             __syncthreads();
             float sum = fill_rows<T>(a, x, q, lse, p, score, keys, token / a.s.k.heads.seq, part, part_max);
             for (int i = threadIdx.x; i < keys.n; i += blockDim.x)
-                if (p[i] > 0) kl += (double)p[i] * (log((double)p[i]) - ((double)score[i] - sum));
+                if (p[i] > 0) kl += divergence_of(p[i], score[i], sum);
             kl = total_of_block(kl, part) * a.weight[token];
         }
         if (threadIdx.x == 0) a.parts[token] = kl;
@@ -134,7 +139,15 @@ __global__ void __launch_bounds__(SPARSE_THREADS) index_grad_kernel(CudaIndexLos
             __syncthreads();
             sum = fill_rows<T>(a, x, q, lse, d, score, keys, row, part, part_max);
         }
-        for (int i = threadIdx.x; i < keys.n && counts; i += blockDim.x) d[i] = (expf(score[i] - sum) - d[i]) * by;
+        double kl = 0;
+        for (int i = threadIdx.x; i < keys.n && counts; i += blockDim.x) {
+            if (d[i] > 0) kl += divergence_of(d[i], score[i], sum);
+            d[i] = (expf(score[i] - sum) - d[i]) * by;
+        }
+        if (a.parts) {
+            kl = total_of_block(kl, part) * a.weight[token];
+            if (threadIdx.x == 0) a.parts[token] = kl;
+        }
         __syncthreads();
         for (int j = 0; j < heads; j++) {
             double weight = 0, score_bias = 0;

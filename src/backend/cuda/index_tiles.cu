@@ -569,5 +569,6 @@ extern "C" void cuda_launch_index_loss_grad_tiles(cudaStream_t s, const CudaInde
         }
         join_grads_kernel<T, true><<<(unsigned)a->s.tokens, THREADS, 0, s>>>(*a);
     });
+    if (a->parts) loss_parts_kernel<<<blocks_for(a->s.tokens, THREADS), THREADS, 0, s>>>(*a);
     if (a->d_bias.data) join_parts(s, a->d_bias, a->bias_parts, a->s.tokens, columns, columns, a->beta, a->key);
 }

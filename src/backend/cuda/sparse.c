@@ -418,7 +418,7 @@ void cuda_index_loss(Backend *b, Queue q, const Args *a) {
     cudaStream_t stream = cuda_stream(b, q);
     char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, false));
     l.parts = (double *)scratch;
-    l.s.workspace = (float *)(scratch + sparse_bytes(2 * l.s.tokens));
+    l.s.workspace = (float *)(scratch + sparse_parts_bytes(l.s.tokens));
     l.stat = a->index_loss.out.stat.data;
     if (loss_by_tiles(b, &l)) {
         loss_tiles(&l, stream, scratch, false);
@@ -436,21 +436,26 @@ void cuda_index_loss_grad(Backend *b, Queue q, const Args *a) {
     CudaIndexLoss l;
     if (!loss_of(&l, b, a) || !one_format(b, a, a->index_loss_grad.in.index, a->index_loss_grad.out.d_index)) return;
     cudaStream_t stream = cuda_stream(b, q);
-    char *scratch = workspace(a, sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, true));
+    int64_t bytes = sparse_device_loss_bytes(&l.s.k, l.s.format, l.s.tokens, true);
+    bool with_loss = a->index_loss_grad.out.stat.data != NULL;
+    char *scratch = workspace(a, bytes + (with_loss ? sparse_parts_bytes(l.s.tokens) : 0));
     l.bias_parts = (float *)scratch;
     l.d_index = a->index_loss_grad.out.d_index.data;
     l.d_bias = numbers(a->index_loss_grad.out.d_bias);
     l.key = cuda_key(a, a->index_loss_grad.in.clock, -1);
+    l.stat = a->index_loss_grad.out.stat.data;
+    if (with_loss) l.parts = (double *)(scratch + bytes);
     if (loss_by_tiles(b, &l)) {
         loss_tiles(&l, stream, scratch, true);
         if (loss_by_gathering(b, &l, true))
             cuda_launch_index_loss_grad_gathered(stream, &l);
         else
             cuda_launch_index_loss_grad_tiles(stream, &l);
-        return;
+    } else {
+        l.index_lse = (float *)(scratch + sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads));
+        l.s.workspace = l.index_lse + sparse_bytes(l.s.tokens) / 4;
+        cuda_launch_index_loss_grad(stream, &l);
     }
-    scratch += sparse_bytes(l.s.tokens * 2 * l.s.k.index_heads);
-    l.index_lse = (float *)scratch;
-    l.s.workspace = (float *)(scratch + sparse_bytes(l.s.tokens));
-    cuda_launch_index_loss_grad(stream, &l);
+    l.beta = a->index_loss_grad.in.stat_beta.data;
+    if (with_loss) cuda_launch_index_loss_sum(stream, &l);
 }

@@ -115,7 +115,7 @@ typedef struct CudaIndexLoss {
     int64_t most;
     const float *divisor, *beta;
     double *stat;                  /* the loss */
-    double *parts;                 /* workspace (tokens) */
+    double *parts;                 /* workspace (tokens): its parts; NULL: the gradient alone is wanted */
     void *d_index;                 /* the gradient */
     CudaNumbers d_bias;            /* data NULL: not wanted */
     float *index_lse, *bias_parts; /* workspace (tokens), (tokens, 2J) */
@@ -130,7 +130,7 @@ typedef struct CudaIndexLoss {
     float *grads, *key_grads; /* workspace (splits, band*64, J*(E+2)), (key_splits, tokens, E) */
 } CudaIndexLoss;
 void cuda_launch_index_loss(cudaStream_t s, const CudaIndexLoss *a);
-void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a);
+void cuda_launch_index_loss_grad(cudaStream_t s, const CudaIndexLoss *a); /* fills parts where they are wanted */
 void cuda_launch_index_loss_tiles(cudaStream_t s, const CudaIndexLoss *a); /* fills parts */
 void cuda_launch_index_loss_sum(cudaStream_t s, const CudaIndexLoss *a);   /* and adds them up */
 void cuda_launch_index_loss_grad_tiles(cudaStream_t s, const CudaIndexLoss *a);
