@@ -61,7 +61,8 @@ static bool print_plan(const PlanCase *c, Err *e) {
     plan_add_savings(&text, root, c);
     bool ok = add_tables(&text, root, c, e), fits = check_limits(c, &refusal);
     if (!fits) json_object_set_new(root, "fits", json_false()); /* the host's memory counts too */
-    Peak peak = peak_of_planning(&b->machine, b->backend, &b->ring.p, b->host.data + b->host.tokenizer);
+    int64_t read = b->host.data + b->host.tokenizer + b->host.reading;
+    Peak peak = peak_of_planning(&b->machine, b->backend, &b->ring.p, read);
     peak_add_planning(root, &peak); /* the page holds what --json prints */
     if (ok) ok = plan_case_write(c, root, fits ? NULL : refusal.text, e);
     if (opt_flag(b->o, OPT_LISTING)) prog_listing(&text, &b->ring.p);

@@ -174,6 +174,24 @@ static bool is_drawn(const Options *o) {
     return opt_is(o, OPT_PARSER, "test");
 }
 
+/* The host memory that encoding takes while a rollout runs. Where prompts are short it is within what is taken for
+ * the tokenizer. */
+static bool count_encoding(Items *items, const Words *policy, Err *e) {
+    enum { SHORT = 1 << 14, TEXT_SHARE = 4 /* rendered, normalised, growing */ };
+    TokenIds ids = {0};
+    int64_t longest = 0;
+    bool ok = true;
+    for (int64_t i = 0; ok && policy->tokenizer && i < items->n; i++) {
+        const Item *item = &items->item[i];
+        if (item->length <= SHORT || (item->messages && !policy->chat)) continue;
+        ok = answers_encode(policy->tokenizer, policy->chat, &ids, item, e);
+        longest = MAX2(longest, item->length);
+    }
+    items->bytes += ids.capacity * (int64_t)sizeof *ids.ids + ids.word_bytes + TEXT_SHARE * longest;
+    token_ids_free(&ids);
+    return ok;
+}
+
 bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *policy, Err *e) {
     Str meta = {0};
     ItemQuery q;
@@ -188,7 +206,7 @@ bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *pol
         q.seed = rng_fold(q.seed, 0xe7a1); /* additions of its own */
         q.count = opt_int(o, OPT_EVAL_ITEMS);
     }
-    ok = ok && items_read(out, &q, e);
+    ok = ok && items_read(out, &q, e) && count_encoding(out, policy, e);
     str_free(&meta);
     return ok;
 }

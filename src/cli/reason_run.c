@@ -12,6 +12,8 @@
 
 enum { LEAST_ROOM = 16, SLACK = 32 }; /* tokens: an answer that makes sense; what splitting a text anew may add */
 
+enum { PROMPT_SHARE = 4 };             /* of a prompt's text: written, rendered, normalised, growing */
+
 /* ---- prompts ---- */
 
 static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) {
@@ -28,17 +30,19 @@ static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) 
     return gen_setup_encode_turn(n, out, text, (int64_t)strlen(text), e);
 }
 
-static bool prompt_tokens(const ReasonRun *r, int64_t *n, Str *text, Err *e) { /* empties text */
+static bool prompt_tokens(ReasonRun *r, int64_t *n, Str *text, Err *e) { /* empties text */
     TokenIds ids = {0};
     bool ok = encode(r, &ids, str_text(text), e);
     *n = ids.n;
+    int64_t taken = PROMPT_SHARE * text->len + ids.capacity * (int64_t)sizeof *ids.ids + ids.word_bytes;
+    r->planning_bytes = MAX2(r->planning_bytes, taken);
     token_ids_free(&ids);
     str_clear(text);
     return ok;
 }
 
 /* The longest solving prompt, and whose it is. */
-static bool longest_problem(const ReasonRun *r, const Problems *all, int64_t *tokens, const char **problem, Str *text,
+static bool longest_problem(ReasonRun *r, const Problems *all, int64_t *tokens, const char **problem, Str *text,
                             Err *e) {
     *tokens = 0;
     *problem = "";
@@ -52,7 +56,7 @@ static bool longest_problem(const ReasonRun *r, const Problems *all, int64_t *to
     return true;
 }
 
-static bool context_needed(const ReasonRun *r, const Problems *all, int64_t *need, Str *text, Err *e) {
+static bool context_needed(ReasonRun *r, const Problems *all, int64_t *need, Str *text, Err *e) {
     const PipelineSpec *s = &r->pipeline.spec;
     int64_t solve, judge, improve, answer = s->solve.max_tokens, verdict = s->judge.max_tokens;
     const char *problem;
@@ -76,6 +80,7 @@ bool reason_plan_context(ReasonRun *r, const Problems *all, Err *e) {
     Str text = {0};
     bool ok = opt_given(r->o, OPT_CONTEXT) || context_needed(r, all, &need, &text, e);
     str_free(&text);
+    r->planning_bytes += problems_bytes(all);
     if (opt_given(r->o, OPT_CONTEXT))
         need = opt_int(r->o, OPT_CONTEXT);
     else if (known)
@@ -181,17 +186,14 @@ static bool answer_asks(ReasonRun *r, Err *e) {
 
 /* ---- the whole ---- */
 
-/* Texts that may come to be kept, at four to five bytes a token; and the problems with their rows. */
+/* Texts that may come to be kept, at four to five bytes a token; the problems with their rows; and what was taken
+ * before the engine began. */
 static GenHost host_bytes(const ReasonRun *r) {
     const PipelineSpec *s = &r->pipeline.spec;
-    int64_t each = 0, versions = s->rounds + 1, n = r->pipeline.n;
-    for (int64_t i = 0; i < n; i++) {
-        const Problem *q = &r->problems.item[i];
-        each += (int64_t)strlen(q->text) * 2 + 4 * (int64_t)json_dumpb(q->original, NULL, 0, JSON_COMPACT);
-    }
-    each +=
-        n * (2048 + versions * ((s->solve.max_tokens + 2 * s->judge.max_tokens) * 5 + (int64_t)sizeof(Version)));
-    return (GenHost){.requests = each + r->setup.spec.slots * r->setup.spec.context * 24};
+    int64_t versions = s->rounds + 1, answers = (s->solve.max_tokens + 2 * s->judge.max_tokens) * 5;
+    int64_t tracks = r->pipeline.n * (2048 + versions * (answers + (int64_t)sizeof(Version)));
+    return (GenHost){.requests = problems_bytes(&r->problems) + tracks + r->planning_bytes +
+                                 r->setup.spec.slots * r->setup.spec.context * 24};
 }
 
 static bool start(ReasonRun *r, Err *e) {

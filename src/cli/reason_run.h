@@ -19,6 +19,7 @@ typedef struct ReasonRun {
     Progress progress;
     int64_t tokens, tokens_shown; /* answered in this process; those in the progress line */
     double seconds;               /* all asks */
+    int64_t planning_bytes;       /* host memory that finding the context took at most */
     bool answered;                /* the engine ran */
 } ReasonRun;
 

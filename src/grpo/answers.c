@@ -27,13 +27,16 @@ static bool show(const GrpoGenerator *v, const Engine *n, Err *e) {
 
 /* ---- the policy ---- */
 
+bool answers_encode(const Tokenizer *t, const Template *chat, TokenIds *ids, const Item *item, Err *e) {
+    ids->n = 0;
+    bool ok = item->messages ? template_encode_chat(chat, t, ids, item->messages, e)
+                             : tokenizer_encode(t, ids, item->text, item->length, TOKENIZE_ADD_SPECIAL, e);
+    return ok && (ids->n || fail(e, ERR_FAIL, "the prompt \"%.60s\" has no tokens", item->question));
+}
+
 /* The last `most` tokens of it: what is nearest to the question stays. */
 static bool encode_item(const GrpoGenerator *v, TokenIds *ids, bool *cut, const Item *item, int64_t most, Err *e) {
-    ids->n = 0;
-    bool ok = item->messages ? template_encode_chat(v->chat, v->tokenizer, ids, item->messages, e)
-                             : tokenizer_encode(v->tokenizer, ids, item->text, (int64_t)strlen(item->text),
-                                                TOKENIZE_ADD_SPECIAL, e);
-    if (ok && !ids->n) ok = fail(e, ERR_FAIL, "the prompt \"%.60s\" has no tokens", item->question);
+    bool ok = answers_encode(v->tokenizer, v->chat, ids, item, e);
     *cut = ids->n > most;
     if (ok && *cut) {
         memmove(ids->ids, ids->ids + ids->n - most, (size_t)most * sizeof *ids->ids);

@@ -37,6 +37,9 @@ typedef struct Ask {
 /* prompts x samples completions into `to`. False without a code in e: the process was asked to leave. */
 bool answers_ask(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, Err *e);
 
+/* All of a prompt's ids, however many they are. */
+bool answers_encode(const Tokenizer *t, const Template *chat, TokenIds *ids, const Item *item, Err *e);
+
 /* How completion i of such an asking is drawn. */
 DrawHow answers_how(const Engine *n, const GrpoGenerator *v, const Ask *ask, int64_t i, int sample);
 

@@ -49,7 +49,8 @@ typedef struct Maker { /* how the rows of one file are read; settled by the firs
     bool settled, has_answer;
     char prompt[NAME_BYTES], answer[NAME_BYTES]; /* fields */
     Items *out;
-    uint64_t *hash; /* [n] */
+    uint64_t *hash;      /* [n] */
+    int64_t longest_row; /* bytes */
 } Maker;
 
 /* The first name of a comma-separated list that the row has a field of; false: none. */
@@ -245,6 +246,7 @@ static void place_item(Maker *m, int64_t place, json_t *messages, const char *qu
     Item *item = &m->out->item[place];
     char *text = plain_text(messages);
     *item = (Item){.question = mem_strdup(question), .gold = mem_strdup(gold), .columns = json_incref(row)};
+    item->length = (int64_t)strlen(text);
     m->hash[place] = rng_fold_text(rng_fold_text(0, text), gold);
     if (m->q->plain) {
         item->text = text;
@@ -260,6 +262,7 @@ static bool take_row(void *user, json_t *row, int64_t place, Err *e) {
     Maker *m = user;
     Str question = {0}, gold = {0};
     const json_t *list = NULL;
+    m->longest_row = MAX2(m->longest_row, (int64_t)json_dumpb(row, NULL, 0, JSON_COMPACT));
     if (!m->settled && !settle(m, row, e)) return false;
     if (place < 0) return true;
     bool ok = m->kind == CLASSIFICATION ? add_article(&question, row, e)
@@ -319,6 +322,7 @@ static bool check_meta(const char *meta, Err *e) {
 }
 
 bool items_read(Items *out, const ItemQuery *q, Err *e) {
+    enum { ROW_SHARE = 4 }; /* of a row's text, while it is parsed and rendered */
     Maker m = {.q = q, .out = out};
     bool ok = true;
     *out = (Items){0};
@@ -336,6 +340,7 @@ bool items_read(Items *out, const ItemQuery *q, Err *e) {
                   parsers[m.kind].key, parsers[m.kind].from);
     }
     for (int64_t i = 0; ok && i < out->n; i++) out->hash = rng_fold(out->hash, m.hash[i]);
+    out->bytes += ROW_SHARE * m.longest_row;
     mem_free(m.hash);
     if (!ok) items_free(out);
     return ok;

@@ -38,13 +38,14 @@ typedef struct Item {
     char *question;   /* owns; the task without the meta-prompt */
     char *gold;       /* owns; "": none */
     json_t *columns;  /* owns; the row as it was, for rewards */
+    int64_t length;   /* bytes of the whole prompt */
 } Item;
 
 typedef struct Items {
     Item *item; /* owns */
     int64_t n;
     uint64_t hash;  /* of all prompts and golds: what a checkpoint belongs to */
-    int64_t bytes;  /* that they take of the heap, about */
+    int64_t bytes;  /* that they take of the heap, about, with what reading them took */
 } Items;
 
 typedef struct ItemQuery {

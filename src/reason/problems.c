@@ -14,6 +14,8 @@
 
 enum { GENERATED_COUNT = 100 };
 
+static int64_t row_bytes(const json_t *row) { return (int64_t)json_dumpb(row, NULL, 0, JSON_COMPACT); }
+
 static uint64_t hash_problem(const Problem *p) { return rng_fold_text(rng_fold_text(0, p->text), p->reference); }
 
 /* ---- the selection ---- */
@@ -101,6 +103,7 @@ typedef struct Taking {
 static bool take_row(void *user, json_t *row, int64_t place, Err *e) {
     Taking *t = user;
     Problem p = {0};
+    t->out->longest_row = MAX2(t->out->longest_row, row_bytes(row));
     if (!t->rule.settled && !row_rule_settle(&t->rule, t->q, row, e)) return false;
     if (place < 0) return true;
     if (!row_to_problem(&p, &t->rule, row, e)) return false;
@@ -132,6 +135,14 @@ bool problems_read(Problems *out, const ProblemQuery *q, Err *e) {
         return fail(e, ERR_USAGE, "problems of %s are read from a file: get %s as JSON lines and name it with --data",
                     l->key, l->from);
     return generate(out, q, e);
+}
+
+int64_t problems_bytes(const Problems *p) {
+    enum { ROW_SHARE = 4, TEXT_SHARE = 2 }; /* a row parsed, and as text in the results; a problem's own text */
+    int64_t bytes = ROW_SHARE * p->longest_row;
+    for (int64_t i = 0; i < p->n; i++)
+        bytes += TEXT_SHARE * (int64_t)strlen(p->item[i].text) + ROW_SHARE * row_bytes(p->item[i].original);
+    return bytes;
 }
 
 void problems_free(Problems *p) {

@@ -40,9 +40,11 @@ typedef struct Problems {
     int64_t n;
     int64_t first; /* its first one's place in the whole selection */
     uint64_t hash; /* of everything selected, for all ranks: what a journal belongs to */
+    int64_t longest_row; /* bytes; of all rows that were read, those left out included */
 } Problems;
 
 bool problems_read(Problems *out, const ProblemQuery *q, Err *e);
+int64_t problems_bytes(const Problems *p); /* of host memory, while they are kept and written, with what reading took */
 void problems_free(Problems *p);
 
 #endif

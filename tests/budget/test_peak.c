@@ -10,13 +10,18 @@
 #include "tests/test.h"
 #include "tests/world.h"
 
+/* Of the command itself: what `snug plan` says of the job stands beside what it takes. */
+static int64_t planned_by(const Outside *o) {
+    int64_t own = outside_number(o, "planner_planned_bytes");
+    return own >= 0 ? own : outside_number(o, "process_planned_bytes");
+}
+
 static bool within_its_plan(void *context, int worker, int i) {
     const OutsideCommand *c = &outside_command[i];
     char folder[40];
     snprintf(folder, sizeof folder, "peak%d", worker);
     Outside o = outside_run(folder, c->arguments, c->input, NULL);
-    int64_t planned = outside_number(&o, "process_planned_bytes"), said = outside_number(&o, "process_peak_bytes");
-    if (planned < 0) planned = outside_number(&o, "planner_planned_bytes"); /* plan's own, not that of the job */
+    int64_t planned = planned_by(&o), said = outside_number(&o, "process_peak_bytes");
     /* the kernel adds up its counters only now and then: two readings differ by a few pages for each core */
     bool same = llabs(said - o.peak_bytes) <= 4 * MIB;
     bool ok = o.code == 0 && planned > 0 && o.peak_bytes <= planned && said > 0 && same &&
@@ -44,6 +49,20 @@ TEST(the_merging_of_a_long_word_is_in_the_plan) {
         {"tokenize", "tokenize --json --tokenizer ../tally", "word.jsonl", false},
         {"generate", "generate --json --model ../tally --prompts ../word.jsonl --max-tokens 2", NULL, true},
         {"eval", "eval --json --model ../tally --suite gsm8k --num-fewshot 0 --suite-data ../bench", NULL, true},
+        {"train", "train --json --model ../tally --data ../rows.json --out run --overwrite --no-save --seq 64 --steps 1",
+         NULL, true},
+        {"plan", "plan --json --model ../tally --data ../rows.json", NULL, false},
+        {"reason", "reason --json --model ../tally --data ../rows.json --max-tokens 8 --judge-max-tokens 8 --out r.json",
+         NULL, true},
+        {"grpo",
+         "grpo --json --model ../tally --data ../rows.json --group 4 --global-batch 8 --prompt-tokens 32 "
+         "--max-tokens 8 --steps 1 --out g --overwrite",
+         NULL, true},
+        {"grpo-eval",
+         "grpo-eval --json --model ../tally --tuned ../tally --data ../rows.json --eval-samples 2 --prompt-tokens 32 "
+         "--max-tokens 8",
+         NULL, true},
+        {"amr parse", "amr parse ../word.amr --json --model ../tally --max-tokens 8 --out p.amr", NULL, true},
     };
     Str text = {0}, rows = {0};
     if (test_sanitized()) {
@@ -55,13 +74,19 @@ TEST(the_merging_of_a_long_word_is_in_the_plan) {
     str_addf(&rows, "{\"answer\":\"#### 2\",\"question\":\"%s\"}\n", str_text(&text));
     EXPECT(file_make_dirs(world_path("bench"), NULL) &&
            file_write_all(world_path("bench/gsm8k.jsonl"), rows.data, rows.len, NULL));
+    str_addf(&rows, "{\"answer\":\"2\",\"question\":\"1 + 1?\"}\n");
+    EXPECT(file_write_all(world_path("rows.json"), rows.data, rows.len, NULL));
+    str_clear(&rows);
+    str_addf(&rows, "#::snt %s\n(s / sing-01 :ARG0 (b / boy))\n\n#::snt A dog runs.\n(r / run-02)\n",
+             str_text(&text));
+    EXPECT(file_write_all(world_path("word.amr"), rows.data, rows.len, NULL));
     str_clear(&rows);
     str_addf(&rows, "{\"text\":\"%s\"}\n{\"text\":\"a b\"}\n", str_text(&text));
     EXPECT(file_write_all(world_path("word.txt"), text.data, text.len, NULL) &&
            file_write_all(world_path("word.jsonl"), rows.data, rows.len, NULL));
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Outside o = outside_run("words", cases[i].arguments, cases[i].input, NULL);
-        int64_t planned = outside_number(&o, "process_planned_bytes");
+        int64_t planned = planned_by(&o);
         if (!EXPECT(planned > 0 && o.peak_bytes <= planned && outside_number(&o, "above_plan_bytes") == 0))
             test_note("    %s: planned %lld, VmHWM %lld", cases[i].name, (long long)planned,
                       (long long)o.peak_bytes);
