@@ -5,13 +5,19 @@
 #
 #   ROW: train-4096, train-32768, train-131072, answer-131072 and so on (any length); all of these by default
 #   SELECTIONS: which keys are attended to, "drawn:0.9 all" by default (all is the dense twin)
+#   FIXED=1: exactly k_base (2,048) keys a query; the preset's k is by variance, which is about 3,072 with random weights
 #   LIMIT=SECONDS ends a row that takes longer; its result is null. PROFILE=1: where a step goes, on standard error.
 set -u
 cd "$(dirname "$0")/.."
 snug=$1 results=$2; shift 2
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
-model="--model gsa-1.7b --init random --precision bf16 --device cuda"
+shape=gsa-1.7b
+if [ -n "${FIXED:-}" ]; then
+    shape=$work/gsa-1.7b-k2048
+    "$snug" init --model gsa-1.7b --set use_adaptive_k=false --out "$shape" >&2 || exit 1
+fi
+model="--model $shape --init random --precision bf16 --device cuda"
 row() { # name, the command's words
     local name=$1 line; shift
     echo "== $name: snug $*" >&2

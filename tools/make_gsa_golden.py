@@ -64,8 +64,16 @@ def fold(key, word):
     return mix(key + 0x9E3779B97F4A7C15 * (word + 1) & MASK)
 
 
-def uniform(key, index):
-    return (fold(key, index) >> 40) * 2.0**-24
+def hash32(x):
+    x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def drawn(key, seen, i):
+    """The rank of key i of those seen, where no share of a selection is kept: a new one for every query."""
+    own = hash32(((key ^ key >> 32) + i * 0x9E3779B9) & 0xFFFFFFFF)
+    return (hash32(own ^ seen * 0x85EBCA6B & 0xFFFFFFFF) >> 16) * 2.0**-16
 
 
 # ---- the model ----
@@ -132,8 +140,7 @@ def select(c, layer, I, seen, prob):
         if c.get("selection", "learned") == "learned":
             x = torch.round(x * 4096)
         if c.get("selection") == "random":
-            of = fold(key, len(at))
-            x = torch.tensor([uniform(of, i) for i in range(len(at))])
+            x = torch.tensor([drawn(key, len(at), i) for i in range(len(at))])
         if c.get("selection") == "oracle":
             x = prob[:, t, at].sum(0).detach()
         best = sorted(range(len(at)), key=lambda i: (-float(x[i]), -i))[:k]

@@ -4,7 +4,6 @@
 #define IR_SPARSE_H
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "ir/attr.h"
 #include "ir/block_device.h"
 
@@ -15,12 +14,20 @@ enum { SPARSE_TILE = 16 /* queries scored together */, SPARSE_BLOCK = 128 /* key
  * they come from (a prompt's, a single token's), and of equal ones the latest is taken. */
 #define SPARSE_STEPS 4096.0f
 
+static inline uint32_t sparse_hash(uint32_t x) { /* cheap: every pair draws */
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
 /* The rank of key i of n seen in a random selection. It is drawn anew when the key's epoch ends: after each query
  * (kept 0), or after 1/(1 - kept) of them, at another time for each key. So neighbouring queries select the share
  * kept + (1 - kept) k/n of their keys in common. backend/cuda/sparse.cuh has the same. */
 static inline float sparse_drawn(uint64_t key, uint32_t kept, int64_t n, int64_t i) {
-    uint64_t step = (1ull << 31) - kept, phase = kept ? rng_u32(key, (uint64_t)i) >> 1 : 0;
-    return (float)(rng_u32(rng_fold(key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i) >> 16) * 0x1p-16f;
+    uint32_t own = sparse_hash((uint32_t)(key ^ key >> 32) + (uint32_t)i * 0x9e3779b9u);
+    uint64_t step = (1ull << 31) - kept, phase = kept ? own >> 1 : 0;
+    uint32_t epoch = (uint32_t)(((uint64_t)n * step + phase) >> 31);
+    return (float)(sparse_hash(own ^ epoch * 0x85ebca6bu) >> 16) * 0x1p-16f;
 }
 
 static inline int64_t sparse_group(const AttrHeads *h) { return h->heads / h->kv_heads; }
@@ -120,13 +127,14 @@ static inline int64_t sparse_device_mask_bytes(int64_t tokens, int64_t seq) {
 static inline int64_t sparse_device_tiles(int64_t tokens, int64_t seq) { /* of queries */
     return tokens / seq * ((seq + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE);
 }
-/* Tiles of queries whose scores exist at a time, and the numbers of a row of them: ranks of 16 bits, or fp32 behind a
- * relu. */
-static inline int64_t sparse_device_scored(int64_t tokens, int64_t seq, int64_t span) {
-    return MIN2(sparse_device_tiles(tokens, seq), span <= 8192 ? 32 : 16);
-}
 static inline int64_t sparse_device_padded(int64_t span) {
     return (span + SPARSE_DEVICE_SIDE - 1) / SPARSE_DEVICE_SIDE * SPARSE_DEVICE_SIDE;
+}
+/* Tiles of queries whose scores exist at a time (ranks of 16 bits, or fp32 behind a relu): as many as have 256 MiB of
+ * ranks, so that a launch has enough blocks for the whole card. */
+static inline int64_t sparse_device_scored(int64_t tokens, int64_t seq, int64_t span) {
+    int64_t fit = ((int64_t)1 << 28) / (sparse_device_padded(span) * SPARSE_DEVICE_SIDE * 2);
+    return MIN2(sparse_device_tiles(tokens, seq), MAX2(fit, 16));
 }
 /* Blocks that share the other side of a tile, each with sums of its own. */
 static inline int64_t sparse_device_splits(int64_t tiles, int64_t seq) {

@@ -199,6 +199,8 @@ extern "C" void cuda_launch_select_ranked(cudaStream_t s, const CudaSparse *a, i
     unsigned blocks = (unsigned)(tiles * side);
     if (a->span <= 8192)
         select_ranked_kernel<256><<<blocks, 256, 0, s>>>(*a, keys, (int)most, first_tile, side);
+    else if (side == 1) /* a few tokens behind a long cache: fewer blocks than the card has multiprocessors */
+        select_ranked_kernel<1024><<<blocks, 1024, 0, s>>>(*a, keys, (int)most, first_tile, side);
     else
         select_ranked_kernel<512><<<blocks, 512, 0, s>>>(*a, keys, (int)most, first_tile, side);
 }

@@ -149,10 +149,16 @@ DEVICE uint32_t kth_largest(const float *x, int n, int k, int *above, int *count
     return prefix;
 }
 
+DEVICE uint32_t drawn_hash(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
 /* sparse_drawn of ir/sparse.h, as a rank. */
 DEVICE uint32_t drawn_rank(const AttrSparse &k, int n, int i) {
-    uint64_t step = (1ull << 31) - k.kept, phase = k.kept ? rng_u32(k.key, (uint64_t)i) >> 1 : 0;
-    return rng_u32(rng_fold(k.key, ((uint64_t)n * step + phase) >> 31), (uint64_t)i) >> 16;
+    uint32_t own = drawn_hash((uint32_t)(k.key ^ k.key >> 32) + (uint32_t)i * 0x9e3779b9u);
+    uint64_t step = (1ull << 31) - k.kept, phase = k.kept ? own >> 1 : 0;
+    return drawn_hash(own ^ (uint32_t)((n * step + phase) >> 31) * 0x85ebca6bu) >> 16;
 }
 
 /* ---- dense attention of one token ---- */
