@@ -5,8 +5,8 @@
  *   J1  b stands behind f in its phase and reads the same tensors;
  *   J2  that holds for every step of the phase that adds to this statistic;
  *   J3  no other step of the phase reads or writes the statistic (P4).
- * The layers then add to it in the order of backward: the loss that is reported is equal to rounding of an fp64 sum, and
- * nothing else changes. A phase without gradients (evaluation) keeps its losses. */
+ * The layers then add to it in the order of backward: the loss that is reported is equal to rounding of an fp64 sum,
+ * and nothing else changes. A phase without gradients (evaluation) keeps its losses. */
 #include "plan/plan_int.h"
 
 static bool same_operands(const Step *f, const Step *b) { /* J1 */

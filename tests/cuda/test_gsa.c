@@ -561,7 +561,8 @@ static void loss_case(const Shape *c, bool selected, bool with_relu) {
     Tid o = cuda_test_matrix(&t, c->f, n, c->heads * c->dim), lse = cuda_test_matrix(&t, FMT_F32, n, c->heads);
     Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, 8),
         beta = cuda_test_number(&t, FMT_F32, 0);
-    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width);
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1),
+        d_index = cuda_test_matrix(&t, c->f, n, width);
     Tid d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads), clock = cuda_test_clock(&t, 1, 0, 0);
     double *weights = MEM_NEW(double, n);
     for (int64_t i = 0; i < n; i++) weights[i] = (double)(i % 3);
@@ -629,7 +630,8 @@ static void gathered_loss_case(const Shape *c, int64_t from, uint32_t thin, bool
         lse = normal(&t, FMT_F32, n, c->heads, 4), keys = thin_keys(&t, c, from, thin);
     Tid weight = cuda_test_vector(&t, FMT_F32, n), divisor = cuda_test_number(&t, FMT_F32, from ? 0.002 : 0.01),
         beta = cuda_test_number(&t, FMT_F32, 0), clock = cuda_test_clock(&t, 1, 0, 0);
-    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1), d_index = cuda_test_matrix(&t, c->f, n, width),
+    Tid stat = cuda_test_vector(&t, FMT_F64, 1), both = cuda_test_vector(&t, FMT_F64, 1),
+        d_index = cuda_test_matrix(&t, c->f, n, width),
         d_bias = cuda_test_vector(&t, FMT_F32, 2 * at.index_heads);
     for (int64_t i = 0; i < n; i++) ((float *)t.initial[weight])[i] = i % c->seq < from ? 0 : (float)(i % 3);
     for (int64_t i = 0; i < n * c->heads; i++) ((float *)t.initial[lse])[i] += logf((float)c->k);

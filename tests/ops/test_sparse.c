@@ -436,7 +436,8 @@ static void loss_case(int64_t seq, int64_t doc_len, bool selected, bool with_rel
         keys = bench_matrix(&b, FMT_I32, n, MOST);
     Tid lse = bench_matrix(&b, FMT_F32, n, heads), weight = bench_vector(&b, FMT_F32, n),
         divisor = bench_number(&b, FMT_F32, 8);
-    Tid stat = bench_vector(&b, FMT_F64, 1), both = bench_vector(&b, FMT_F64, 1), d_index = bench_matrix(&b, FMT_F32, n, width),
+    Tid stat = bench_vector(&b, FMT_F64, 1), both = bench_vector(&b, FMT_F64, 1),
+        d_index = bench_matrix(&b, FMT_F32, n, width),
         d_bias = bench_vector(&b, FMT_F32, 2 * at.index_heads);
     Tid beta = bench_number(&b, FMT_F32, 0), clock = bench_clock(&b, 1);
     Sparse k = {.at = at,
