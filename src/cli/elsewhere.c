@@ -169,6 +169,18 @@ const Elsewhere elsewhere[] = {
     MEANS("shuffle-dataset", "true", "shuffle=true", .commands = ON_GRPO),
     MEANS("shuffle-dataset", "false", "shuffle=false", .commands = ON_GRPO),
 
+    /* its evaluation: nothing is trained there, so a batch is how many prompts are answered together */
+    MEANS("batch-size|per-device-eval-batch-size|eval-batch-size", "*", "slots=*", .commands = ON_GRPO_EVAL),
+    NOT("micro-batch|micro-batch-size|per-device-train-batch-size|train-batch-size|per-gpu-train-batch-size", "*",
+        "nothing is trained; how many prompts are answered together is --slots N", .commands = ON_GRPO_EVAL),
+    NOT("group|num-generations", "*", "several answers to each prompt are --best-of K", .commands = ON_GRPO_EVAL),
+    NOT("eval-data|eval-file|validation-file|eval-dataset|val-data", "*",
+        "the prompts that both policies answer are --data FILE",
+        .commands = ON_GRPO_EVAL),
+    MEANS("max-samples|num-samples", "*", "eval-samples=*", .commands = ON_GRPO_EVAL),
+    NOT("adapter", "*", "the tuned policy is --tuned DIR, which may be an adapter's folder",
+        .commands = ON_GRPO_EVAL),
+
     /* where data come from */
     NOT("split|dataset-split|dataset-config|dataset-config-name", "*", NO_SPLIT),
     IDLE("config-name", "*", "the command itself says what is done",

@@ -12,6 +12,7 @@
 #define TRAIN "--model|m|--data|d.jsonl|"
 #define ANSWER "--model|m|--prompt|x|"
 #define POLICY "--model|m|--out|o|--parser|test|"
+#define COMPARED "--model|m|--tuned|t|--parser|test|"
 
 static const char *said(const Options *o, OptId id) { /* of a list its first */
     const char *const *list;
@@ -44,14 +45,23 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
     }
 }
 
+/* A command that a row is for: train, or where it is not for train the first of its own. */
+static Command command_of(const Elsewhere *row) {
+    int c = 0;
+    if (!row->commands || row->commands >> CMD_TRAIN & 1) return CMD_TRAIN;
+    while (!(row->commands >> c & 1)) c++;
+    return (Command)c;
+}
+
 TEST(elsewhere_rows_are_no_names_of_our_own) {
     for (int i = 0; i < elsewhere_count(); i++) {
         OptHit hit;
         for (const char *at = elsewhere[i].name; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
             char name[64];
             snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
-            bool found = options_lookup(&hit, CMD_TRAIN, name);
-            bool known = found && options_belongs(&option_rows[hit.id], CMD_TRAIN);
+            Command c = command_of(&elsewhere[i]);
+            bool found = options_lookup(&hit, c, name);
+            bool known = found && options_belongs(&option_rows[hit.id], c);
             bool one_value = elsewhere[i].value && elsewhere[i].means && !*elsewhere[i].means; /* not needed */
             if (!EXPECT(!known || option_rows[hit.id].choices || one_value))
                 test_note("    %s is an option or an alias: the row is never met", name);
@@ -137,6 +147,10 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
         {CMD_GRPO, POLICY "--use_vllm|false|--vllm_mode|colocate|--log_completions|--sync_ref_model|false",
          OPT_REWARD, NULL},
         {CMD_GRPO, POLICY "--importance_sampling_level|token|--shuffle_dataset|false", OPT_SHUFFLE, "false"},
+        {CMD_GRPO, POLICY "--batch-size|4", OPT_MICRO_BATCH, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|4", OPT_SLOTS, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--per_device_eval_batch_size=4|--slots|4", OPT_SLOTS, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--max-samples|9", OPT_EVAL_ITEMS, "9"},
         {CMD_GRPO, POLICY "--generation_kwargs|{\"top_k\": 7}", OPT_TOP_K, "7"},
         {CMD_PLAN, "--task|grpo|--model|m|--dataset-name|d.jsonl|--evaluator-8bit|--evaluator|a", OPT_EVALUATOR,
          "a:int8"},
@@ -154,7 +168,9 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Options o, plain;
         Err e;
-        EXPECT_OK(parse(&plain, cases[i].command, cases[i].command == CMD_TRAIN ? TRAIN : "--model|m|--out|o", &e));
+        Command c = cases[i].command;
+        const char *bare = c == CMD_TRAIN ? TRAIN : c == CMD_GRPO_EVAL ? COMPARED : "--model|m|--out|o";
+        EXPECT_OK(parse(&plain, c, bare, &e));
         const char *want = cases[i].value ? cases[i].value : said(&plain, cases[i].id);
         bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
         const char *got = said(&o, cases[i].id);
@@ -184,6 +200,13 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
         {CMD_GRPO, POLICY "--evaluator-8bit", "means --evaluator MODEL:int8, and --evaluator is not given"},
         {CMD_GRPO, POLICY "--test-mode|random", "it is length, constant or gold_match"},
         {CMD_GRPO, POLICY "--client-type|vllm", "--evaluator-url URL"},
+        {CMD_GRPO_EVAL, COMPARED "--micro-batch|4", "--slots N"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|4|--slots|8", "means slots 4, but --slots says 8"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|0", "1 to 1024"},
+        {CMD_GRPO_EVAL, COMPARED "--num_generations|4", "--best-of K"},
+        {CMD_GRPO_EVAL, COMPARED "--eval-data|x.jsonl", "--data FILE"},
+        {CMD_GRPO_EVAL, COMPARED "--adapter|a", "--tuned DIR"},
+        {CMD_GRPO_EVAL, COMPARED "--lr|1", "belongs to: train, grpo"},
         {CMD_PLAN, "--task|grpo|--model|m|--use_vllm|true", "on the same ring"},
         {CMD_EVAL, "--model|hf|--model_args|pretrained=m|--tasks|hellaswag", "--model DIR"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_type|polynomial", "linear is the polynomial"},
