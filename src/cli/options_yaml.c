@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/options_int.h"
+#include "data/source.h"
 
 enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
 
@@ -264,7 +265,7 @@ bool options_read_yaml(Options *o, const char *path, Err *e) {
     if (file_is_dir(path))
         return fail(e, ERR_FAIL, "--config %s: is a folder; that of a run has a config.yaml: --config %s/config.yaml",
                     path, path);
-    bool ok = file_read(path, &text, LARGEST_BYTES, e);
+    bool ok = source_read_text(path, &text, LARGEST_BYTES, e);
     if (ok) {
         CHECK(yaml_parser_initialize(&parser));
         yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);

@@ -139,6 +139,24 @@ TEST(a_file_given_as_an_option_to_a_command_that_takes_words_is_answered_so) {
     expect_said(snug_run("amr parse --model tally --data x"), 2, "which is given FILE without an option");
 }
 
+/* Texts that snug reads as they stand; samples (--data) are unpacked while they are read. */
+TEST(a_packed_file_given_as_text_is_answered_with_how_to_unpack_it) {
+    static const char *const commands[] = {"amr check %s", "smatch %s %s", "generate --model tally --prompts %s",
+                                           "generate --model tally --prompts - < %s", "tokenize --tokenizer tally < %s",
+                                           "train --config %s", "amr parse --model tally %s"};
+    char path[500];
+    snprintf(path, sizeof path, "%s", test_path("x.gz"));
+    EXPECT(file_write_all(path, "\x1f\x8b\x08\0\0\0\0\0\0\3\xab\xe0\2\0\x93\6\xd7\x32\2\0\0\0", 22, NULL));
+    for (int i = 0; i < COUNT_OF(commands); i++) {
+        Str line = {0};
+        for (const char *at = commands[i]; *at; at++)
+            if (str_starts(at, "%s")) str_add(&line, path), at++;
+            else str_add_char(&line, *at);
+        expect_said(snug_run("%s", str_text(&line)), 1, "is compressed with gzip. Unpack it first: `gzip -dk FILE`");
+        str_free(&line);
+    }
+}
+
 TEST(words_of_other_trainers_that_train_takes_are_taken_by_plan) {
     Ran r = snug_run("plan --model tally --seq 64 --stage sft");
     if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
