@@ -295,8 +295,10 @@ const Elsewhere elsewhere[] = {
     MEANS("training.fp16", "true", "precision=fp16,master=fp32"),
     MEANS("training.mixed-precision", "bf16", "precision=bf16,master=fp32"),
     MEANS("training.mixed-precision", "fp16", "precision=fp16,master=fp32"),
-    IDLE("training.use-indexer-warmup", "true", NULL),
-    MEANS("training.use-indexer-warmup", "false", "indexer-warmup-steps=0"),
+    IDLE("training.use-indexer-warmup|use-indexer-warmup", "true", NULL),
+    MEANS("training.use-indexer-warmup|use-indexer-warmup", "false", "indexer-warmup=none"),
+    IDLE("model.use-indexer-warmup", "true", NULL, .commands = ON_PLAN | ON_SUPERVISED), /* init: config.json's */
+    MEANS("model.use-indexer-warmup", "false", "indexer-warmup=none", .commands = ON_PLAN | ON_SUPERVISED),
     MEANS("data.data-dir", "*", "data=*"),
     MEANS("data.num-workers", "*", "data-workers=*"),
     MEANS("data.use-packing", "true", "pack=on"),

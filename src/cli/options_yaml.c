@@ -85,6 +85,25 @@ static bool is_section(const Reader *r, const char *name) {
     return false;
 }
 
+/* What the model's section says about training. Its file may count indexer_warmup_steps all the same. */
+static bool take_model_switches(Reader *r, const yaml_node_t *map, Err *e) {
+    const char *whole = "model.use-indexer-warmup";
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        const yaml_node_t *key = yaml_document_get_node(&r->doc, p->key),
+                          *value = yaml_document_get_node(&r->doc, p->value);
+        const char *name = scalar_text(r, key, e);
+        if (!name) return false;
+        if (value->type == YAML_MAPPING_NODE && !strcmp(name, "gsa") && !take_model_switches(r, value, e)) return false;
+        if (!str_same_word(name, "use-indexer-warmup") || elsewhere_kind(r->o->command, whole) == ELSEWHERE_UNKNOWN)
+            continue;
+        char where[300], origin[300];
+        snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
+        snprintf(where, sizeof where, "%.296s: ", origin);
+        if (!take_foreign(r, where, whole, value, origin, e)) return false;
+    }
+    return true;
+}
+
 /* The model's own values make a config.json: init sets them, other commands read that of --model. */
 static bool take_section(Reader *r, const char *name, const yaml_node_t *map, const char *origin, Err *e) {
     bool init = r->o->command == CMD_INIT, model = !strcmp(name, "model");
@@ -94,7 +113,7 @@ static bool take_section(Reader *r, const char *name, const yaml_node_t *map, co
         log_line(
             "%s: taken and not needed: the model is that of --model; `snug init --config %s` makes its folder",
             origin, r->path);
-        return true;
+        return take_model_switches(r, map, e);
     }
     if (model && r->o->value[OPT_MODEL].source < FROM_FILE) {
         CHECK(options_lookup(&hit, CMD_INIT, "model"));

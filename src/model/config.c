@@ -87,7 +87,8 @@ static bool read_factor(RopeScaling *s, const json_t *r, const char *key, int64_
     const json_t *v = json_object_get(r, "factor");
     bool longer = s->original_positions > 0 && s->original_positions != (double)positions;
     s->factor = json_number_value(v);
-    if ((!v || json_is_null(v)) && s->kind == ROPE_YARN && longer) s->factor = (double)positions / s->original_positions;
+    if ((!v || json_is_null(v)) && s->kind == ROPE_YARN && longer)
+        s->factor = (double)positions / s->original_positions;
     if (s->factor > 0) return true;
     if (v && !json_is_null(v))
         return fail(e, ERR_FAIL, "%s: '%s.factor' is not a number above 0, such as 4.0", where, key);
