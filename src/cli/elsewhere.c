@@ -192,7 +192,7 @@ const Elsewhere elsewhere[] = {
     IDLE("remove-unused-columns", NULL, NULL),
     IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED,
          .commands = ON_REASON),
-    NOT("datasets", "*",
+    NOT("datasets|test-datasets", "*",
         "give the files: --data FILE, or several by weight (a.jsonl:3,b.jsonl:1); kinds are told apart by fields"),
     NOT("dataset-dir", "*", "give the files themselves: --data FILE"),
     NOT("mix-strategy", "*", "several files are joined, or drawn from by weight: --data a.jsonl:3,b.jsonl:1"),

@@ -191,12 +191,31 @@ static bool is_adapter_kind(const yaml_node_t *value) {
     return (!strcmp(text, "lora") || !strcmp(text, "qlora")) && !file_exists(text);
 }
 
+/* axolotl's datasets and test_datasets: lists of maps. */
+static bool is_data_list(const Reader *r, const char *name, const yaml_node_t *value, OptId *to) {
+    bool tests = str_same_word(name, "test-datasets");
+    *to = tests ? OPT_EVAL_DATA : OPT_DATA;
+    return !r->section && !r->nested && value->type == YAML_SEQUENCE_NODE &&
+           (tests || str_same_word(name, "datasets"));
+}
+
+static bool take_data_list(Reader *r, const char *name, OptId to, const yaml_node_t *key, const yaml_node_t *list,
+                           Err *e) {
+    if (r->first_line[to])
+        return fail(e, ERR_USAGE, "%s:%d: %s: %s is already set in line %d", r->path, line_of(key), name,
+                    option_rows[to].name, r->first_line[to]);
+    r->first_line[to] = line_of(key);
+    return !options_belongs(&option_rows[to], r->o->command) || other_data_take(r->o, &r->doc, list, r->path, to, e);
+}
+
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
     const char *name = scalar_text(r, key, e);
     char where[300], origin[300];
     OptHit hit;
+    OptId to;
     if (!name) return false;
+    if (is_data_list(r, name, value, &to)) return take_data_list(r, name, to, key, value, e);
     snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
     snprintf(where, sizeof where, "%.296s: ", origin);
     if (value->type == YAML_MAPPING_NODE && is_section(r, name)) return take_section(r, name, value, origin, e);

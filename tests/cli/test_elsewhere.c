@@ -340,7 +340,19 @@ TEST(lists_and_maps_of_other_trainers_are_refused_with_what_to_give) {
     static const struct {
         const char *yaml, *says;
     } cases[] = {
-        {"datasets:\n  - path: a.jsonl\n    type: alpaca\n", "r.yaml:1: datasets is not an option here: give"},
+        {"datasets: a.jsonl\n", "r.yaml:1: datasets is not an option here: give"},
+        {"datasets:\n  - type: alpaca\n", "r.yaml:2: datasets: an entry has no path"},
+        {"datasets:\n  - path: a\n    type: alpaca_chat.load_qa\n", "r.yaml:3: type alpaca_chat.load_qa: rows are"},
+        {"datasets:\n  - path: a\n    type: {field_output: x}\n", "r.yaml:3: type x: rows are told by their fields"},
+        {"datasets:\n  - path: a\n    ds_type: parquet\n", "convert it to JSON lines first"},
+        {"datasets:\n  - path: a\n    split: train[:10%]\n", "a file has no splits"},
+        {"datasets:\n  - path: a\n    field_messages: turns\n", "r.yaml:3: field_messages turns: rename the field"},
+        {"datasets:\n  - path: a\n    message_property_mappings: {role: who}\n", "mappings who: rename"},
+        {"datasets:\n  - path: a\n    shards: 4\n", "--max-samples N"},
+        {"datasets:\n  - path: a\n    wieght: 4\n", "r.yaml:3: wieght 4: no such key is known"},
+        {"datasets:\n  - {path: a, field: x}\n  - {path: b, field: y}\n", "r.yaml:3: field y: another entry names"},
+        {"datasets:\n  - [a]\n", "an entry such as '- path: train.jsonl'"},
+        {"data: a\ndatasets:\n  - path: b\n", "r.yaml:2: datasets: data is already set in line 1"},
         {"plugins: [axolotl.integrations.liger.LigerPlugin]\n", "leave it out"},
         {"special_tokens:\n  pad_token: x\n", "those of the model's tokenizer"},
         {"fsdp_config:\n  fsdp_offload_params: true\n", "one device"},
@@ -356,6 +368,79 @@ TEST(lists_and_maps_of_other_trainers_are_refused_with_what_to_give) {
         if (!EXPECT(!ok && strstr(e.text, cases[i].says))) test_note("    %s gave: %s", cases[i].yaml, e.text);
         options_free(&o);
     }
+}
+
+static bool parse_yaml(Options *o, const char *yaml, const char *flags, Err *e) {
+    char line[600];
+    EXPECT(file_write_all(test_path("r.yaml"), yaml, (int64_t)strlen(yaml), NULL));
+    snprintf(line, sizeof line, "--config|%s|--model|m%s", test_path("r.yaml"), flags);
+    bool ok = parse(o, CMD_TRAIN, line, e);
+    if (!EXPECT(ok)) test_note("    %s gave: %s", yaml, e->text);
+    return ok;
+}
+
+TEST(lists_of_data_sets_of_another_trainer_name_files_of_ours) {
+    static const struct {
+        const char *yaml, *flags, *data, *eval_data, *field;
+    } cases[] = {
+        {"datasets:\n  - path: a.jsonl\n    type: alpaca\n", "", "a.jsonl", NULL, NULL},
+        {"datasets:\n  - path: a.jsonl\n    ds_type: json\n    type: chat_template\n    field_messages: messages\n"
+         "    message_property_mappings:\n      role: role\n      content: content\n    roles:\n      user: [human]\n"
+         "    roles_to_train: [assistant]\n    train_on_eos: turn\n    chat_template: chatml\n    split: train\n"
+         "  - path: b.csv\n    type: completion\n    field: body\n"
+         "test_datasets:\n  - path: t.jsonl\n    split: train\n    type:\n",
+         "", "a.jsonl,b.csv", "t.jsonl", "body"},
+        {"datasets:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n", "", "a.jsonl,b.jsonl", NULL, NULL},
+        {"datasets:\n  - path: json\n    data_files: a.jsonl\n    field: text\n", "", "a.jsonl", NULL, NULL},
+        {"datasets: [a.jsonl, b.jsonl]\n", "", "a.jsonl,b.jsonl", NULL, NULL},
+        {"datasets:\n  - path: mhenrichsen/alpaca_2k_test\n", "", "mhenrichsen/alpaca_2k_test", NULL, NULL},
+        {"datasets:\n  - path: mhenrichsen/alpaca_2k_test\n", "|--data|own.jsonl", "own.jsonl", NULL, NULL},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o;
+        Err e = {0};
+        if (parse_yaml(&o, cases[i].yaml, cases[i].flags, &e)) {
+            EXPECT_STR(opt_text(&o, OPT_DATA), cases[i].data);
+            EXPECT(!cases[i].eval_data == !opt_given(&o, OPT_EVAL_DATA));
+            EXPECT(!cases[i].field == !opt_given(&o, OPT_TEXT_FIELD));
+            if (cases[i].eval_data) EXPECT_STR(opt_text(&o, OPT_EVAL_DATA), cases[i].eval_data);
+            if (cases[i].field) EXPECT_STR(opt_text(&o, OPT_TEXT_FIELD), cases[i].field);
+        }
+        options_free(&o);
+    }
+}
+
+TEST(data_files_of_a_folder_lie_in_it) {
+    Options o;
+    Err e = {0};
+    char yaml[400], want[300];
+    EXPECT(file_make_dirs(test_path("set"), NULL) && file_write_all(test_path("set/part.jsonl"), "{}\n", 3, NULL));
+    snprintf(want, sizeof want, "%s", test_path("set/part.jsonl"));
+    snprintf(yaml, sizeof yaml, "datasets:\n  - path: %s\n    data_files:\n      - part.jsonl\n", test_path("set"));
+    if (parse_yaml(&o, yaml, "", &e)) EXPECT_STR(opt_text(&o, OPT_DATA), want);
+    options_free(&o);
+}
+
+/* From outside: rows of two files are trained on, and a name of the hub is answered with how a file is made of it. */
+TEST(a_list_of_data_sets_is_trained_on_and_a_name_of_the_hub_refused) {
+    static const char row[] = "{\"instruction\": \"Add 1 and 2.\", \"input\": \"\", \"output\": \"3\"}\n";
+    static const char hub[] = "datasets:\n  - path: mhenrichsen/alpaca_2k_test\n    type: alpaca\n";
+    char yaml[900];
+    EXPECT(file_write_all(test_path("a.jsonl"), row, sizeof row - 1, NULL) &&
+           file_write_all(test_path("b.jsonl"), row, sizeof row - 1, NULL));
+    int n = snprintf(yaml, sizeof yaml, "datasets:\n  - path: %s\n    type: alpaca\n", test_path("a.jsonl"));
+    snprintf(yaml + n, sizeof yaml - (size_t)n, "  - path: %s\n    type: alpaca\n", test_path("b.jsonl"));
+    EXPECT(file_write_all(test_path("two.yaml"), yaml, (int64_t)strlen(yaml), NULL) &&
+           file_write_all(test_path("hub.yaml"), hub, sizeof hub - 1, NULL));
+    static const char how[] = "train --model tally --seq 64 --steps 1 --device cpu --no-save --out %s --config %s";
+    Ran r = snug_run(how, test_path("o"), test_path("two.yaml"));
+    if (!EXPECT(r.code == 0 && strstr(str_text(&r.err), "2 samples"))) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    r = snug_run(how, test_path("o2"), test_path("hub.yaml"));
+    if (!EXPECT(r.code && strstr(str_text(&r.err), "mhenrichsen/alpaca_2k_test: there is no such file or folder, and "
+                                                   "nothing is downloaded")))
+        test_note("%s", str_text(&r.err));
+    ran_free(&r);
 }
 
 TEST(names_of_other_tools_in_a_file_give_way_to_flags) {
