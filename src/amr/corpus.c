@@ -7,8 +7,8 @@
 #include <utf8proc.h>
 
 #include "amr/chars.h"
-#include "base/file.h"
 #include "base/mem.h"
+#include "data/source.h"
 
 enum { FILE_BYTES_MOST = 1 << 30 };
 
@@ -137,7 +137,7 @@ bool amr_corpus_parse(AmrCorpus *c, Str *text, const char *path, int64_t line, E
 bool amr_corpus_read(AmrCorpus *c, const char *path, Err *e) {
     Str text = {0};
     *c = (AmrCorpus){0};
-    if (file_read(path, &text, FILE_BYTES_MOST, e)) return amr_corpus_parse(c, &text, path, 1, e);
+    if (source_read_text(path, &text, FILE_BYTES_MOST, e)) return amr_corpus_parse(c, &text, path, 1, e);
     str_free(&text);
     return false;
 }

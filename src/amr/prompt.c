@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
+#include "data/source.h"
 
 enum { WORDING_BYTES_MOST = 1 << 20 };
 
@@ -136,7 +136,7 @@ bool amr_prompt_open(AmrPrompt *p, const char *name, Err *e) {
     const char *known = builtin_text(name);
     Str text = {0};
     *p = (AmrPrompt){0};
-    bool ok = known || file_read(name, &text, WORDING_BYTES_MOST, e);
+    bool ok = known || source_read_text(name, &text, WORDING_BYTES_MOST, e);
     if (!ok && !strchr(name, '/') && !strchr(name, '.'))
         fail(e, ERR_USAGE, "'%s' is neither plain, chat, unified nor the file of a wording (recipes/amr/)", name);
     json_t *utf8 = json_stringn(str_text(&text), (size_t)text.len);

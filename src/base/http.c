@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/library.h"
@@ -263,9 +264,26 @@ int http_free(const Http *h) {
 
 /* ---- opening ---- */
 
+/* HOST, HOST:PORT or [ADDRESS]:PORT, with a name and a password before '@' or without; n bytes. */
+static bool is_authority(const char *at, size_t n) {
+    const char *end = at + n, *user = memrchr(at, '@', n), *host = user ? user + 1 : at;
+    bool bracket = host < end && *host == '[';
+    const char *stop = memchr(host, bracket ? ']' : ':', (size_t)(end - host));
+    if (bracket && !stop) return false;
+    if (bracket) stop++;
+    if (!stop) stop = end;
+    if (stop == host || (bracket && stop - host < 4)) return false;
+    if (stop == end) return true;
+    size_t digits = strspn(stop + 1, "0123456789");
+    long port = digits <= 5 ? strtol(stop + 1, NULL, 10) : 0;
+    return *stop == ':' && stop + 1 + digits == end && port >= 1 && port <= 65535;
+}
+
 bool http_check_url(const char *url, Err *e) {
     const char *host = str_starts(url, "http://") ? url + 7 : str_starts(url, "https://") ? url + 8 : NULL;
-    if (host && *host && *host != '/' && !url[strcspn(url, " \t\r\n")]) return true;
+    bool is_word = true;
+    for (const char *c = url; *c; c++) is_word &= (unsigned char)*c > ' ' && *c != '\x7f';
+    if (host && is_word && is_authority(host, strcspn(host, "/?#"))) return true;
     return fail(e, ERR_USAGE, "'%s' is no address of a server: http://HOST:PORT or https://HOST is expected", url);
 }
 

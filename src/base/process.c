@@ -196,6 +196,18 @@ ProcessLimits process_limits(void) {
                            .file_bytes = limit_of(RLIMIT_FSIZE)};
 }
 
+bool process_need_stack(Err *e) {
+    enum { LEAST = 512 << 10, USUAL = 8 << 20 }; /* arrays nested as deep as JSON may be take 200 KiB */
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur == RLIM_INFINITY || r.rlim_cur >= LEAST) return true;
+    r.rlim_cur = MIN2(r.rlim_max, USUAL); /* the kernel asks for the limit whenever the stack grows */
+    if (r.rlim_cur >= LEAST && !setrlimit(RLIMIT_STACK, &r)) return true;
+    return fail(e, ERR_FAIL,
+                "the stack may have %lld KiB (ulimit -s), and %d KiB are needed. Raise that limit, for example: "
+                "ulimit -s %d",
+                (long long)r.rlim_cur / 1024, LEAST / 1024, USUAL / 1024);
+}
+
 ProcessRefusal process_refusal(void) {
     ProcessLimits l = process_limits();
     ProcessMemory now = process_memory();

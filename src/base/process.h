@@ -40,6 +40,10 @@ typedef struct ProcessLimits { /* -1: no limit */
 
 ProcessLimits process_limits(void);
 
+/* The stack that every command is sure to get along with, whatever is nested in its inputs: where `ulimit -s` is less
+ * it is raised as far as it may be, for this process and those it starts; refused where that is not enough. */
+bool process_need_stack(Err *e);
+
 /* How a refusal of memory ends, and why: ERR_BUDGET with the limit that is set on addresses or data (" (ulimit -v
  * is 400.00 MiB, 390.12 MiB are taken)"); ERR_FAIL with "" where there is none. */
 typedef struct ProcessRefusal {

@@ -31,7 +31,7 @@ static const char *next_sentence(const char **line, int64_t *number) {
 
 bool amr_input_sentences(AmrInput *in, const char *path, Err *e) {
     Str text = {0}, blocks = {0};
-    if (!file_read(path, &text, 0, e)) return false;
+    if (!source_read_text(path, &text, 0, e)) return false;
     const char *begin = str_text(&text) + str_mark(str_text(&text), text.len), *line = begin, *one;
     bool plain = !source_is_amr(str_text(&text), text.len);
     int64_t number = 0;

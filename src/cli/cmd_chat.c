@@ -12,6 +12,7 @@
 #include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/line_input.h"
+#include "data/source.h"
 
 enum { CHAT_CONTEXT = 4096, CHAT_LEAST = 64 };
 
@@ -192,7 +193,7 @@ static bool do_load(Chat *c, const char *rest, Err *e) {
     Str text = {0};
     json_error_t je;
     if (!*rest) return fail(e, ERR_USAGE, "/load needs a file name");
-    if (!file_read(rest, &text, 1 << 28, e)) return false;
+    if (!source_read_text(rest, &text, 1 << 28, e)) return false;
     json_t *j = json_loadb(str_text(&text), (size_t)text.len, JSON_DISABLE_EOF_CHECK, &je); /* its first row */
     json_t *messages = json_object_get(j, "messages");
     bool ok = check_messages(messages);

@@ -169,6 +169,18 @@ const Elsewhere elsewhere[] = {
     MEANS("shuffle-dataset", "true", "shuffle=true", .commands = ON_GRPO),
     MEANS("shuffle-dataset", "false", "shuffle=false", .commands = ON_GRPO),
 
+    /* its evaluation: nothing is trained there, so a batch is how many prompts are answered together */
+    MEANS("batch-size|per-device-eval-batch-size|eval-batch-size", "*", "slots=*", .commands = ON_GRPO_EVAL),
+    NOT("micro-batch|micro-batch-size|per-device-train-batch-size|train-batch-size|per-gpu-train-batch-size", "*",
+        "nothing is trained; how many prompts are answered together is --slots N", .commands = ON_GRPO_EVAL),
+    NOT("group|num-generations", "*", "several answers to each prompt are --best-of K", .commands = ON_GRPO_EVAL),
+    NOT("eval-data|eval-file|validation-file|eval-dataset|val-data", "*",
+        "the prompts that both policies answer are --data FILE",
+        .commands = ON_GRPO_EVAL),
+    MEANS("max-samples|num-samples", "*", "eval-samples=*", .commands = ON_GRPO_EVAL),
+    NOT("adapter", "*", "the tuned policy is --tuned DIR, which may be an adapter's folder",
+        .commands = ON_GRPO_EVAL),
+
     /* where data come from */
     NOT("split|dataset-split|dataset-config|dataset-config-name", "*", NO_SPLIT),
     IDLE("config-name", "*", "the command itself says what is done",
@@ -180,7 +192,7 @@ const Elsewhere elsewhere[] = {
     IDLE("remove-unused-columns", NULL, NULL),
     IDLE("force-download", NULL, "problems are read from --data every time, " NOTHING_LOADED,
          .commands = ON_REASON),
-    NOT("datasets", "*",
+    NOT("datasets|test-datasets", "*",
         "give the files: --data FILE, or several by weight (a.jsonl:3,b.jsonl:1); kinds are told apart by fields"),
     NOT("dataset-dir", "*", "give the files themselves: --data FILE"),
     NOT("mix-strategy", "*", "several files are joined, or drawn from by weight: --data a.jsonl:3,b.jsonl:1"),
@@ -283,8 +295,10 @@ const Elsewhere elsewhere[] = {
     MEANS("training.fp16", "true", "precision=fp16,master=fp32"),
     MEANS("training.mixed-precision", "bf16", "precision=bf16,master=fp32"),
     MEANS("training.mixed-precision", "fp16", "precision=fp16,master=fp32"),
-    IDLE("training.use-indexer-warmup", "true", NULL),
-    MEANS("training.use-indexer-warmup", "false", "indexer-warmup-steps=0"),
+    IDLE("training.use-indexer-warmup|use-indexer-warmup", "true", NULL),
+    MEANS("training.use-indexer-warmup|use-indexer-warmup", "false", "indexer-warmup=none"),
+    IDLE("model.use-indexer-warmup", "true", NULL, .commands = ON_PLAN | ON_SUPERVISED), /* init: config.json's */
+    MEANS("model.use-indexer-warmup", "false", "indexer-warmup=none", .commands = ON_PLAN | ON_SUPERVISED),
     MEANS("data.data-dir", "*", "data=*"),
     MEANS("data.num-workers", "*", "data-workers=*"),
     MEANS("data.use-packing", "true", "pack=on"),

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "cli/generate.h"
+#include "data/source.h"
 
 enum { NAMED_LINES = 20 }; /* of those that failed */
 enum { ROW_SHARE = 4 };    /* of the longest row while it is read: parsed, rendered, normalised, its ids growing */
@@ -127,7 +128,8 @@ bool prompts_read(Prompts *p, const GenSetup *g, Err *e) {
     Str text = {0};
     bool from_input = !strcmp(file, "-");
     p->path = from_input ? "standard input" : file;
-    bool ok = (from_input ? read_input(&text, e) : file_read(file, &text, 0, e)) && read_rows(p, g, &text, e);
+    bool ok = from_input ? read_input(&text, e) : file_read(file, &text, 0, e);
+    ok = ok && source_check_text(p->path, str_text(&text), text.len, e) && read_rows(p, g, &text, e);
     prompts_added(p, text.len);
     str_free(&text);
     return ok;

@@ -103,7 +103,8 @@ static const char *take_command(int *argc, char ***argv) {
     return two ? command_rows[CMD_AMR_PARSE].name : (*argv)[1];
 }
 
-int main(int argc, char **argv) {
+/* A function of its own, so that its frame is not there yet where main asks for the stack. */
+__attribute__((noinline)) static int run(int argc, char **argv) {
     mem_open();
     /* a flush or an output is not cut short */
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -142,4 +143,11 @@ int main(int argc, char **argv) {
     }
     options_free(&o);
     return finish(&e);
+}
+
+int main(int argc, char **argv) {
+    Err e = {0};
+    if (process_need_stack(&e)) return run(argc, argv);
+    fprintf(stderr, "snug: %s\n", e.text);
+    return (int)e.code;
 }

@@ -56,6 +56,10 @@ bool hydra_put(Options *o, const char *word, Err *e); /* takes it as the option 
 /* other_config.c: refuses a yaml_document_t whose root is another tool's configuration, with the options it means. */
 bool other_config_check(void *document, const void *root, const char *path, Err *e);
 
+/* other_data.c: the files that axolotl's list of data sets names, a yaml_node_t, become values of --data or --eval-data
+ * (to). One that does not lie here is refused where it is opened, so that a flag may name another. */
+bool other_data_take(Options *o, void *document, const void *sequence, const char *path, OptId to, Err *e);
+
 bool options_read_yaml(Options *o, const char *path, Err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/options_int.h"
+#include "data/source.h"
 
 enum { LARGEST_BYTES = 1 << 20 }; /* a recipe is a page; anything larger is another file by mistake */
 
@@ -84,6 +85,25 @@ static bool is_section(const Reader *r, const char *name) {
     return false;
 }
 
+/* What the model's section says about training. Its file may count indexer_warmup_steps all the same. */
+static bool take_model_switches(Reader *r, const yaml_node_t *map, Err *e) {
+    const char *whole = "model.use-indexer-warmup";
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        const yaml_node_t *key = yaml_document_get_node(&r->doc, p->key),
+                          *value = yaml_document_get_node(&r->doc, p->value);
+        const char *name = scalar_text(r, key, e);
+        if (!name) return false;
+        if (value->type == YAML_MAPPING_NODE && !strcmp(name, "gsa") && !take_model_switches(r, value, e)) return false;
+        if (!str_same_word(name, "use-indexer-warmup") || elsewhere_kind(r->o->command, whole) == ELSEWHERE_UNKNOWN)
+            continue;
+        char where[300], origin[300];
+        snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
+        snprintf(where, sizeof where, "%.296s: ", origin);
+        if (!take_foreign(r, where, whole, value, origin, e)) return false;
+    }
+    return true;
+}
+
 /* The model's own values make a config.json: init sets them, other commands read that of --model. */
 static bool take_section(Reader *r, const char *name, const yaml_node_t *map, const char *origin, Err *e) {
     bool init = r->o->command == CMD_INIT, model = !strcmp(name, "model");
@@ -93,7 +113,7 @@ static bool take_section(Reader *r, const char *name, const yaml_node_t *map, co
         log_line(
             "%s: taken and not needed: the model is that of --model; `snug init --config %s` makes its folder",
             origin, r->path);
-        return true;
+        return take_model_switches(r, map, e);
     }
     if (model && r->o->value[OPT_MODEL].source < FROM_FILE) {
         CHECK(options_lookup(&hit, CMD_INIT, "model"));
@@ -171,12 +191,31 @@ static bool is_adapter_kind(const yaml_node_t *value) {
     return (!strcmp(text, "lora") || !strcmp(text, "qlora")) && !file_exists(text);
 }
 
+/* axolotl's datasets and test_datasets: lists of maps. */
+static bool is_data_list(const Reader *r, const char *name, const yaml_node_t *value, OptId *to) {
+    bool tests = str_same_word(name, "test-datasets");
+    *to = tests ? OPT_EVAL_DATA : OPT_DATA;
+    return !r->section && !r->nested && value->type == YAML_SEQUENCE_NODE &&
+           (tests || str_same_word(name, "datasets"));
+}
+
+static bool take_data_list(Reader *r, const char *name, OptId to, const yaml_node_t *key, const yaml_node_t *list,
+                           Err *e) {
+    if (r->first_line[to])
+        return fail(e, ERR_USAGE, "%s:%d: %s: %s is already set in line %d", r->path, line_of(key), name,
+                    option_rows[to].name, r->first_line[to]);
+    r->first_line[to] = line_of(key);
+    return !options_belongs(&option_rows[to], r->o->command) || other_data_take(r->o, &r->doc, list, r->path, to, e);
+}
+
 /* A key that belongs to another command is passed over, so that one recipe serves train, plan and eval. */
 static bool take_entry(Reader *r, const yaml_node_t *key, const yaml_node_t *value, Err *e) {
     const char *name = scalar_text(r, key, e);
     char where[300], origin[300];
     OptHit hit;
+    OptId to;
     if (!name) return false;
+    if (is_data_list(r, name, value, &to)) return take_data_list(r, name, to, key, value, e);
     snprintf(origin, sizeof origin, "%.240s:%d", r->path, line_of(key));
     snprintf(where, sizeof where, "%.296s: ", origin);
     if (value->type == YAML_MAPPING_NODE && is_section(r, name)) return take_section(r, name, value, origin, e);
@@ -264,7 +303,7 @@ bool options_read_yaml(Options *o, const char *path, Err *e) {
     if (file_is_dir(path))
         return fail(e, ERR_FAIL, "--config %s: is a folder; that of a run has a config.yaml: --config %s/config.yaml",
                     path, path);
-    bool ok = file_read(path, &text, LARGEST_BYTES, e);
+    bool ok = source_read_text(path, &text, LARGEST_BYTES, e);
     if (ok) {
         CHECK(yaml_parser_initialize(&parser));
         yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);

@@ -182,7 +182,12 @@ void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
 
 /* ---- before and after ---- */
 
+/* A technique that saves nothing is no line: a larger head chunk, recompute below a peak that lies elsewhere. */
 static void add_saving(Str *text, json_t *list, const Saving *s) {
+    if (s->device_bytes <= 0 && s->host_bytes >= 0) return;
+    if (!json_array_size(list))
+        str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "", "saves",
+                 "host takes", "time an update");
     str_addf(text, "  %-44s %11s  %11s  %s%s%s\n", s->name, units_bytes(s->device_bytes).s,
              s->host_bytes ? units_bytes(s->host_bytes).s : "-", s->seconds < 0 ? "-" : "+",
              units_seconds(fabs(s->seconds)).s, s->maths ? "  (changes the mathematics)" : "");
@@ -221,9 +226,8 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     Job *before = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
     json_t *list = json_array(), *change = json_object();
-    str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
-             "saves", "host takes", "time an update");
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
+    if (!json_array_size(list)) str_add(text, "\n");
     if (job_plan(before, r, &plain, &c->base.machine, &c->base.host, NULL)) {
         int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->base.ring);
         double was_seconds = ring_round_seconds(before->ring, &before->ring->machine),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/http.h"
 #include "base/log.h"
 #include "data/dataset.h"
 
@@ -65,6 +66,9 @@ static bool has_retain_model(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_RETAIN_MODEL);
 }
 static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
+static bool is_no_address(const Options *o, const RuleFacts *f) {
+    return opt_given(o, OPT_EVALUATOR_URL) && !http_check_url(opt_text(o, OPT_EVALUATOR_URL), NULL);
+}
 static bool has_no_server(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SERVE); }
 static bool watches_a_command(const Options *o, const RuleFacts *f) { return o->n_positional > 0; }
 static bool records_or_wraps(const Options *o, const RuleFacts *f) {
@@ -228,6 +232,8 @@ const Rule rules[] = {
             ON_REWARDED, "belongs to --reward command, which is not among the rewards"),
     REFUSES(OF(OPT_EVALUATOR_NAME, OPT_EVALUATOR_API), OPT_EVALUATOR_URL, has_no_url, ON_REWARDED,
             "belongs to an evaluator elsewhere, and no --evaluator-url is given"),
+    REFUSES(OF(OPT_EVALUATOR_URL), OPT_EVALUATOR_URL, is_no_address, ON_PLAN | ON_REWARDED,
+            "is no address of a server; http://HOST:PORT or https://HOST is expected"),
     REFUSES(OF(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR_TEMPERATURE), OPT_EVALUATOR, has_no_evaluator, ON_REWARDED,
             "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"),
     REFUSES(OF(OPT_RETAIN_LOGS), OPT_RETAIN_MODEL, has_retain_model, ON_UNLEARN_EVAL,

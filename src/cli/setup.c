@@ -98,12 +98,13 @@ static bool set_warmup(JobSpec *s, const Options *o, Err *e) {
     bool asked = opt_given(o, OPT_INDEXER_WARMUP) || opt_given(o, OPT_INDEXER_WARMUP_STEPS);
     uint32_t indexer = family->present ? family->present(c) >> ADAPTER_INDEX_QUERY << ADAPTER_INDEX_QUERY : 0;
     bool learns = family->has_warmup && family->has_warmup(c) && (!s->lora || s->m.adapter.targets & indexer);
-    bool none =
-        opt_given(o, OPT_INDEXER_WARMUP) ? opt_is(o, OPT_INDEXER_WARMUP, "none") : !c->gsa.warmup && !asked;
-    int64_t steps =
-        opt_given(o, OPT_INDEXER_WARMUP_STEPS) ? opt_int(o, OPT_INDEXER_WARMUP_STEPS) : c->gsa.warmup_steps;
+    bool counted = opt_given(o, OPT_INDEXER_WARMUP_STEPS),
+         outweighs = counted && o->value[OPT_INDEXER_WARMUP_STEPS].source > o->value[OPT_INDEXER_WARMUP].source;
+    bool none = !opt_given(o, OPT_INDEXER_WARMUP) ? !c->gsa.warmup && !asked
+                                                  : opt_is(o, OPT_INDEXER_WARMUP, "none") && !outweighs;
+    int64_t steps = counted ? opt_int(o, OPT_INDEXER_WARMUP_STEPS) : c->gsa.warmup_steps;
     if (!learns)
-        return !asked || none || (opt_given(o, OPT_INDEXER_WARMUP_STEPS) && !steps) ||
+        return !asked || none || (counted && !steps) ||
                fail(e, ERR_USAGE,
                     "--indexer-warmup: %s has no indexer that learns here (models of type gsa with --selection "
                     "learned; with --mode lora also --lora-also query,key,weight). Without one, give "

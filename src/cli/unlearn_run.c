@@ -43,7 +43,7 @@ static bool read_history(UnlearnRun *r, Err *e) {
             "--run %s: was trained without --step-log, so nobody knows which step saw what. Train again with it",
             r->folder);
     setup_history_folder(folder, sizeof folder, &r->given);
-    if (!history_read(&r->history, folder, e)) return false;
+    if (!history_read(&r->history, folder, e) || !history_check_states(&r->history, e)) return false;
     const char *micro = json_string_value(json_object_get(r->history.job, "micro-batch"));
     if (!micro) return fail(e, ERR_FAIL, "step log %s: its first line names no micro-batch", folder);
     snprintf(r->micro_text, sizeof r->micro_text, "%s", micro);

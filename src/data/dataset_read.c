@@ -227,7 +227,7 @@ bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e) {
     bool ok = true;
     while (ok && r->end < MARK_BYTES && !r->at_end) ok = fill(r, e); /* a pipe may give them one by one */
     if (ok) r->begin = str_mark(r->buffer, r->end);
-    ok = ok && skip_blanks(r, &c, e);
+    ok = ok && source_check_text(name, r->buffer, r->end, e) && skip_blanks(r, &c, e);
     if (!ok) dataset_reader_close(r);
     return ok;
 }

@@ -10,7 +10,7 @@
 #include "data/unpack.h"
 
 #define TO_LINES "Convert it to JSON lines first"
-#define UNPACK "Unpack it first"
+#define UNPACK(command) "Unpack it first: `" command " FILE`"
 
 static const struct {
     const char *bytes;
@@ -22,11 +22,11 @@ static const struct {
     {"ARROW1", 6, "is an Arrow file", TO_LINES " (datasets: to_json)"},
     {"Obj\x01", 4, "is an Avro file", TO_LINES},
     {"ORC", 3, "is an ORC file", TO_LINES},
-    {"BZh", 3, "is compressed (bzip2)", UNPACK " (bunzip2)"},
+    {"BZh", 3, "is compressed with bzip2", UNPACK("bunzip2 -k")},
     {"\xfd"
      "7zXZ",
-     5, "is compressed (xz)", UNPACK " (unxz)"},
-    {"PK\x03\x04", 4, "is a zip archive (or a document of an office program)", UNPACK ", or save it as text"},
+     5, "is compressed with xz", UNPACK("unxz -k")},
+    {"PK\x03\x04", 4, "is a zip archive (or a document of an office program)", UNPACK("unzip") ", or save it as text"},
     {"%PDF", 4, "is a PDF", "Take its text out first (pdftotext)"},
     {"SQLite format 3", 15, "is an SQLite database", TO_LINES},
     {"\x93NUMPY", 6, "is a NumPy array", "Token ids are read from JSON lines: {\"ids\": [...]}"},
@@ -58,9 +58,25 @@ static bool refuse_marked(const char *path, const char *bytes, int64_t n, Err *e
     for (int i = 0; i < COUNT_OF(marks); i++)
         if (n >= marks[i].n && !memcmp(bytes, marks[i].bytes, (size_t)marks[i].n))
             return fail(e, ERR_FAIL, "%s: %s. %s", path, marks[i].what, marks[i].hint);
+    const char *packed = unpack_format(bytes, n);
+    if (packed)
+        return fail(e, ERR_FAIL, "%s: is compressed with %s. " UNPACK("%s -dk"), path, packed, packed);
     bool pickle = n >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
     if (pickle) return fail(e, ERR_FAIL, "%s: is a Python pickle. " TO_LINES, path);
     return true;
+}
+
+bool source_check_text(const char *path, const char *bytes, int64_t n, Err *e) {
+    return refuse_marked(path, bytes, n, e);
+}
+
+bool source_read_text(const char *path, Str *out, int64_t limit_bytes, Err *e) {
+    int64_t before = out->len;
+    if (!file_read(path, out, limit_bytes, e)) return false;
+    if (refuse_marked(path, str_text(out) + before, out->len - before, e)) return true;
+    out->len = before;
+    if (out->data) out->data[before] = 0;
+    return false;
 }
 
 static bool is_binary(const char *bytes, int64_t n) {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
 typedef enum SourceForm {
     SOURCE_LINES, /* a JSON object on each line */
@@ -20,6 +21,11 @@ enum { SOURCE_LOOK_BYTES = 4096 }; /* what is looked at */
 
 /* bytes: the first n of the file; fewer than SOURCE_LOOK_BYTES: all of it. */
 bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t n, Err *e);
+
+/* For texts that are read as they stand, never unpacked: refuses what its first bytes say is compressed, a table of
+ * another program, a picture, ..., with what to do about it. */
+bool source_check_text(const char *path, const char *bytes, int64_t n, Err *e);
+bool source_read_text(const char *path, Str *out, int64_t limit_bytes, Err *e); /* file_read, and the check */
 
 /* Whether a text begins as an AMR corpus does: with comments, one of them `# ::snt ...`; or behind comments, if there
  * are any, with a node `(b / bark-01`, or behind comments with another `::key` at least with '('. */

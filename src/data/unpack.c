@@ -105,15 +105,25 @@ static const Format formats[] = {
     {"zstd", "\x28\xb5\x2f\xfd", 4, zstd_begin, zstd_step, zstd_end},
 };
 
+static const Format *find_format(const char *bytes, int64_t n) {
+    for (int i = 0; i < COUNT_OF(formats); i++)
+        if (n >= formats[i].mark_bytes && !memcmp(bytes, formats[i].mark, (size_t)formats[i].mark_bytes))
+            return &formats[i];
+    return NULL;
+}
+
+const char *unpack_format(const char *bytes, int64_t n) {
+    const Format *f = find_format(bytes, n);
+    return f ? f->name : NULL;
+}
+
 bool unpack_open(Unpack **out, int fd, const char *path, Err *e) {
     char mark[4];
-    const Format *f = NULL;
     *out = NULL;
     FileFacts facts = file_facts(fd);
     if (facts.at < 0 || facts.bytes < (int64_t)sizeof mark) return true;
     if (!file_pread(fd, mark, sizeof mark, facts.at, path, e)) return false;
-    for (int i = 0; i < COUNT_OF(formats); i++)
-        if (!memcmp(mark, formats[i].mark, (size_t)formats[i].mark_bytes)) f = &formats[i];
+    const Format *f = find_format(mark, sizeof mark);
     if (!f) return true;
     void *state = f->begin();
     if (!state) return fail(e, ERR_FAIL, "%s: no memory to unpack it", path);

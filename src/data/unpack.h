@@ -18,6 +18,9 @@ int64_t unpack_packed_bytes(const Unpack *u);                              /* of
 
 enum { UNPACK_MOST_BYTES = 36 << 20 }; /* memory that it takes at most; a file that wants more is refused */
 
+/* "gzip" or "zstd", told by the first n bytes of a file; NULL: neither. */
+const char *unpack_format(const char *bytes, int64_t n);
+
 /* Bytes of the name without ".gz" or ".zst": what the file is called once it is unpacked. */
 int64_t unpack_name_bytes(const char *path);
 

@@ -74,16 +74,39 @@ static bool read_type(ModelConfig *c, const json_t *j, const char *where, Err *e
                 where, type);
 }
 
+static const char *rope_type(const json_t *r) {
+    const char *type = json_string_value(json_object_get(r, "rope_type"));
+    if (!type) type = json_string_value(json_object_get(r, "type"));
+    return type ? type : "default";
+}
+
+/* How far positions are stretched; where yarn does not say it, it follows from the two lengths, as transformers has
+ * it. key: where r stands in the file. */
+static bool read_factor(RopeScaling *s, const json_t *r, const char *key, int64_t positions, const char *where,
+                        Err *e) {
+    const json_t *v = json_object_get(r, "factor");
+    bool longer = s->original_positions > 0 && s->original_positions != (double)positions;
+    s->factor = json_number_value(v);
+    if ((!v || json_is_null(v)) && s->kind == ROPE_YARN && longer)
+        s->factor = (double)positions / s->original_positions;
+    if (s->factor > 0) return true;
+    if (v && !json_is_null(v))
+        return fail(e, ERR_FAIL, "%s: '%s.factor' is not a number above 0, such as 4.0", where, key);
+    return fail(e, ERR_FAIL,
+                "%s: '%s' is of type %s and has no 'factor', so nothing would be scaled. Give how many times longer "
+                "texts may become (\"factor\": 4.0), or null in place of '%s'",
+                where, key, rope_type(r), key);
+}
+
 static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e) {
-    const json_t *r = json_object_get(j, "rope_parameters"); /* newer files hold theta here too */
-    if (!json_is_object(r)) r = json_object_get(j, "rope_scaling");
+    const char *key = "rope_parameters"; /* newer files hold theta here too */
+    if (!json_is_object(json_object_get(j, key))) key = "rope_scaling";
+    const json_t *r = json_object_get(j, key);
     if (!config_get_real(j, "rope_theta", &c->rope_theta, where, e)) return false;
     if (!r || json_is_null(r)) return true;
     if (!json_is_object(r))
         return fail(e, ERR_FAIL, "%s: 'rope_scaling' is no map such as {\"type\": \"ntk\", \"factor\": 2}", where);
-    const char *type = json_string_value(json_object_get(r, "rope_type"));
-    if (!type) type = json_string_value(json_object_get(r, "type"));
-    if (!type) type = "default";
+    const char *type = rope_type(r);
     bool known = false;
     for (int i = 0; i < COUNT_OF(rope_kinds); i++)
         if (!strcmp(type, rope_kinds[i].name)) {
@@ -96,10 +119,8 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
     RopeScaling *s = &c->rope;
     if (s->kind == ROPE_PLAIN) return config_get_real(r, "rope_theta", &c->rope_theta, where, e);
     s->original_positions = (double)c->max_positions;
-    s->factor = 0; /* absent: from the two lengths */
     bool truncate = true;
     bool ok = config_get_real(r, "rope_theta", &c->rope_theta, where, e) &&
-              config_get_real(r, "factor", &s->factor, where, e) &&
               config_get_real(r, "low_freq_factor", &s->low_freq, where, e) &&
               config_get_real(r, "high_freq_factor", &s->high_freq, where, e) &&
               config_get_real(r, "original_max_position_embeddings", &s->original_positions, where, e) &&
@@ -114,8 +135,7 @@ static bool read_rope(ModelConfig *c, const json_t *j, const char *where, Err *e
     s->keep_fractions = !truncate;
     if (s->beta_fast <= 0) s->beta_fast = 32;
     if (s->beta_slow <= 0) s->beta_slow = 1;
-    if (s->factor <= 0) s->factor = s->original_positions > 0 ? (double)c->max_positions / s->original_positions : 1;
-    return ok;
+    return ok && read_factor(s, r, key, c->max_positions, where, e);
 }
 
 static bool read_dtype(ModelConfig *c, const json_t *j, const char *where, Err *e) {

@@ -64,6 +64,9 @@ typedef struct History {
 
 /* Reads and checks every line. A log that was edited is refused with its line, one that is cut short by name. */
 bool history_read(History *h, const char *folder, Err *e);
+/* The states that its lines name are there, whole by the headers of their files, and alike. What their numbers are is
+ * compared with the checksum by a replay that passes them. */
+bool history_check_states(const History *h, Err *e);
 json_t *history_read_job(const char *folder); /* of its first line alone; gives, NULL: there is none to be read */
 bool history_has_ended(const char *folder); /* there is a log of a run that came to its end */
 void history_free(History *h); /* all zero is fine */

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "store/history.h"
+#include "store/safetensors.h"
 
 static bool get_int(const json_t *line, const char *key, int64_t *out, Err *e) {
     const json_t *v = json_object_get(line, key);
@@ -125,6 +126,40 @@ bool history_read(History *h, const char *folder, Err *e) {
     point_at_samples(h);
     if (!ok) history_free(h);
     return ok;
+}
+
+/* ---- the states beside the lines ---- */
+
+typedef struct StateShape { /* what the headers of a state's files say */
+    int64_t tensors, bytes;
+} StateShape;
+
+static bool add_shape(StateShape *to, const char *path, Err *e) {
+    StSet s;
+    if (!st_open(&s, path, e)) return false;
+    to->tensors += s.n;
+    to->bytes += s.total_bytes;
+    st_close(&s);
+    return true;
+}
+
+bool history_check_states(const History *h, Err *e) {
+    StateShape first = {0};
+    for (int64_t i = 0; i < h->n_states; i++) {
+        char folder[1024], file[1100];
+        StateShape shape = {0};
+        if (!history_state_path(folder, sizeof folder, h->folder, h->state[i].step, e)) return false;
+        snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
+        if (!add_shape(&shape, folder, e) || !add_shape(&shape, file, e))
+            return fail_within(e, "step log %s: a state that it names cannot be used", h->folder);
+        if (!i) first = shape;
+        if (shape.tensors != first.tensors || shape.bytes != first.bytes)
+            return fail(e, ERR_FAIL,
+                        "step log %s: %s holds %" PRId64 " tensors of %" PRId64
+                        " bytes, and the states before it %" PRId64 " of %" PRId64 ". Was a file of the log changed?",
+                        h->folder, folder, shape.tensors, shape.bytes, first.tensors, first.bytes);
+    }
+    return true;
 }
 
 json_t *history_read_job(const char *folder) {

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/source.h"
 
 enum { FILE_BYTES = 1 << 30 };
 
@@ -80,7 +81,7 @@ static bool read_file(ForgetSet *f, const char *path, int64_t rows, Err *e) {
     Str text = {0};
     if (!file_exists(path))
         return fail(e, ERR_FAIL, "--forget %s: is neither a file nor one of forget01, forget05, forget10", path);
-    if (!file_read(path, &text, FILE_BYTES, e)) return false;
+    if (!source_read_text(path, &text, FILE_BYTES, e)) return false;
     const char *begin = str_text(&text) + str_mark(str_text(&text), text.len);
     while (isspace((unsigned char)*begin)) begin++;
     json_error_t where = {0};

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/source.h"
 
 enum { HOLDOUT = 400, FILE_BYTES = 256 << 20 };
 
@@ -36,7 +37,7 @@ static bool add_item(EvalSet *s, const json_t *row, bool with_wrong, Err *e) {
 static json_t *load_rows(const char *path, Err *e) {
     Str text = {0};
     json_error_t where = {.line = 0};
-    if (!file_read(path, &text, FILE_BYTES, e)) return NULL;
+    if (!source_read_text(path, &text, FILE_BYTES, e)) return NULL;
     const char *at = str_text(&text);
     at += strspn(at, " \t\r\n");
     json_t *rows = *at == '[' ? json_loads(at, 0, &where) : json_array();

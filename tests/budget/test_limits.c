@@ -74,6 +74,21 @@ TEST(every_command_ends_by_itself_under_a_limit_on_file_sizes) {
     if (outside_make_all(16)) try_all(&t, RLIMIT_FSIZE, mib);
 }
 
+/* A limit that cannot be raised is refused at the start, never met in the middle. */
+TEST(every_command_ends_by_itself_under_any_limit_on_the_stack) {
+    Table t = {.name = "ulimit -s", .n = 4, .once = test_brief()};
+    static const int kib[] = {64, 128, 256, 512};
+    for (int i = 0; i < t.n; i++) t.limit[i] = (OutsideLimit){.resource = RLIMIT_STACK, .bytes = kib[i] * 1024};
+    if (!can_be_limited() || !outside_make_all(16)) return;
+    EXPECT(world_share(ends_by_itself, &t, outside_commands * (t.once ? 1 : t.n)));
+    for (int i = 0; i < t.n; i++) {
+        Outside o = outside_run("stack", "plan --model ../model --seq 16", NULL, &t.limit[i]);
+        const char *err = str_text(&o.err);
+        EXPECT(kib[i] < 512 ? o.code == 1 && strstr(err, "Raise that limit, for example: ulimit -s 8192") : !o.code);
+        outside_free(&o);
+    }
+}
+
 /* ---- what a small limit leaves ---- */
 
 TEST(commands_without_products_work_in_little_address_space) {

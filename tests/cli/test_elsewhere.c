@@ -12,6 +12,7 @@
 #define TRAIN "--model|m|--data|d.jsonl|"
 #define ANSWER "--model|m|--prompt|x|"
 #define POLICY "--model|m|--out|o|--parser|test|"
+#define COMPARED "--model|m|--tuned|t|--parser|test|"
 
 static const char *said(const Options *o, OptId id) { /* of a list its first */
     const char *const *list;
@@ -44,14 +45,23 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
     }
 }
 
+/* A command that a row is for: train, or where it is not for train the first of its own. */
+static Command command_of(const Elsewhere *row) {
+    int c = 0;
+    if (!row->commands || row->commands >> CMD_TRAIN & 1) return CMD_TRAIN;
+    while (!(row->commands >> c & 1)) c++;
+    return (Command)c;
+}
+
 TEST(elsewhere_rows_are_no_names_of_our_own) {
     for (int i = 0; i < elsewhere_count(); i++) {
         OptHit hit;
         for (const char *at = elsewhere[i].name; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
             char name[64];
             snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
-            bool found = options_lookup(&hit, CMD_TRAIN, name);
-            bool known = found && options_belongs(&option_rows[hit.id], CMD_TRAIN);
+            Command c = command_of(&elsewhere[i]);
+            bool found = options_lookup(&hit, c, name);
+            bool known = found && options_belongs(&option_rows[hit.id], c);
             bool one_value = elsewhere[i].value && elsewhere[i].means && !*elsewhere[i].means; /* not needed */
             if (!EXPECT(!known || option_rows[hit.id].choices || one_value))
                 test_note("    %s is an option or an alias: the row is never met", name);
@@ -137,6 +147,10 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
         {CMD_GRPO, POLICY "--use_vllm|false|--vllm_mode|colocate|--log_completions|--sync_ref_model|false",
          OPT_REWARD, NULL},
         {CMD_GRPO, POLICY "--importance_sampling_level|token|--shuffle_dataset|false", OPT_SHUFFLE, "false"},
+        {CMD_GRPO, POLICY "--batch-size|4", OPT_MICRO_BATCH, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|4", OPT_SLOTS, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--per_device_eval_batch_size=4|--slots|4", OPT_SLOTS, "4"},
+        {CMD_GRPO_EVAL, COMPARED "--max-samples|9", OPT_EVAL_ITEMS, "9"},
         {CMD_GRPO, POLICY "--generation_kwargs|{\"top_k\": 7}", OPT_TOP_K, "7"},
         {CMD_PLAN, "--task|grpo|--model|m|--dataset-name|d.jsonl|--evaluator-8bit|--evaluator|a", OPT_EVALUATOR,
          "a:int8"},
@@ -154,7 +168,9 @@ TEST(names_of_other_tools_are_taken_with_their_meaning) {
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Options o, plain;
         Err e;
-        EXPECT_OK(parse(&plain, cases[i].command, cases[i].command == CMD_TRAIN ? TRAIN : "--model|m|--out|o", &e));
+        Command c = cases[i].command;
+        const char *bare = c == CMD_TRAIN ? TRAIN : c == CMD_GRPO_EVAL ? COMPARED : "--model|m|--out|o";
+        EXPECT_OK(parse(&plain, c, bare, &e));
         const char *want = cases[i].value ? cases[i].value : said(&plain, cases[i].id);
         bool ok = parse(&o, cases[i].command, cases[i].flags, &e);
         const char *got = said(&o, cases[i].id);
@@ -184,6 +200,13 @@ TEST(names_of_other_tools_are_refused_with_what_to_use_instead) {
         {CMD_GRPO, POLICY "--evaluator-8bit", "means --evaluator MODEL:int8, and --evaluator is not given"},
         {CMD_GRPO, POLICY "--test-mode|random", "it is length, constant or gold_match"},
         {CMD_GRPO, POLICY "--client-type|vllm", "--evaluator-url URL"},
+        {CMD_GRPO_EVAL, COMPARED "--micro-batch|4", "--slots N"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|4|--slots|8", "means slots 4, but --slots says 8"},
+        {CMD_GRPO_EVAL, COMPARED "--batch-size|0", "1 to 1024"},
+        {CMD_GRPO_EVAL, COMPARED "--num_generations|4", "--best-of K"},
+        {CMD_GRPO_EVAL, COMPARED "--eval-data|x.jsonl", "--data FILE"},
+        {CMD_GRPO_EVAL, COMPARED "--adapter|a", "--tuned DIR"},
+        {CMD_GRPO_EVAL, COMPARED "--lr|1", "belongs to: train, grpo"},
         {CMD_PLAN, "--task|grpo|--model|m|--use_vllm|true", "on the same ring"},
         {CMD_EVAL, "--model|hf|--model_args|pretrained=m|--tasks|hellaswag", "--model DIR"},
         {CMD_TRAIN, TRAIN "--lr_scheduler_type|polynomial", "linear is the polynomial"},
@@ -317,7 +340,19 @@ TEST(lists_and_maps_of_other_trainers_are_refused_with_what_to_give) {
     static const struct {
         const char *yaml, *says;
     } cases[] = {
-        {"datasets:\n  - path: a.jsonl\n    type: alpaca\n", "r.yaml:1: datasets is not an option here: give"},
+        {"datasets: a.jsonl\n", "r.yaml:1: datasets is not an option here: give"},
+        {"datasets:\n  - type: alpaca\n", "r.yaml:2: datasets: an entry has no path"},
+        {"datasets:\n  - path: a\n    type: alpaca_chat.load_qa\n", "r.yaml:3: type alpaca_chat.load_qa: rows are"},
+        {"datasets:\n  - path: a\n    type: {field_output: x}\n", "r.yaml:3: type x: rows are told by their fields"},
+        {"datasets:\n  - path: a\n    ds_type: parquet\n", "convert it to JSON lines first"},
+        {"datasets:\n  - path: a\n    split: train[:10%]\n", "a file has no splits"},
+        {"datasets:\n  - path: a\n    field_messages: turns\n", "r.yaml:3: field_messages turns: rename the field"},
+        {"datasets:\n  - path: a\n    message_property_mappings: {role: who}\n", "mappings who: rename"},
+        {"datasets:\n  - path: a\n    shards: 4\n", "--max-samples N"},
+        {"datasets:\n  - path: a\n    wieght: 4\n", "r.yaml:3: wieght 4: no such key is known"},
+        {"datasets:\n  - {path: a, field: x}\n  - {path: b, field: y}\n", "r.yaml:3: field y: another entry names"},
+        {"datasets:\n  - [a]\n", "an entry such as '- path: train.jsonl'"},
+        {"data: a\ndatasets:\n  - path: b\n", "r.yaml:2: datasets: data is already set in line 1"},
         {"plugins: [axolotl.integrations.liger.LigerPlugin]\n", "leave it out"},
         {"special_tokens:\n  pad_token: x\n", "those of the model's tokenizer"},
         {"fsdp_config:\n  fsdp_offload_params: true\n", "one device"},
@@ -333,6 +368,79 @@ TEST(lists_and_maps_of_other_trainers_are_refused_with_what_to_give) {
         if (!EXPECT(!ok && strstr(e.text, cases[i].says))) test_note("    %s gave: %s", cases[i].yaml, e.text);
         options_free(&o);
     }
+}
+
+static bool parse_yaml(Options *o, const char *yaml, const char *flags, Err *e) {
+    char line[600];
+    EXPECT(file_write_all(test_path("r.yaml"), yaml, (int64_t)strlen(yaml), NULL));
+    snprintf(line, sizeof line, "--config|%s|--model|m%s", test_path("r.yaml"), flags);
+    bool ok = parse(o, CMD_TRAIN, line, e);
+    if (!EXPECT(ok)) test_note("    %s gave: %s", yaml, e->text);
+    return ok;
+}
+
+TEST(lists_of_data_sets_of_another_trainer_name_files_of_ours) {
+    static const struct {
+        const char *yaml, *flags, *data, *eval_data, *field;
+    } cases[] = {
+        {"datasets:\n  - path: a.jsonl\n    type: alpaca\n", "", "a.jsonl", NULL, NULL},
+        {"datasets:\n  - path: a.jsonl\n    ds_type: json\n    type: chat_template\n    field_messages: messages\n"
+         "    message_property_mappings:\n      role: role\n      content: content\n    roles:\n      user: [human]\n"
+         "    roles_to_train: [assistant]\n    train_on_eos: turn\n    chat_template: chatml\n    split: train\n"
+         "  - path: b.csv\n    type: completion\n    field: body\n"
+         "test_datasets:\n  - path: t.jsonl\n    split: train\n    type:\n",
+         "", "a.jsonl,b.csv", "t.jsonl", "body"},
+        {"datasets:\n  - path: json\n    data_files: [a.jsonl, b.jsonl]\n", "", "a.jsonl,b.jsonl", NULL, NULL},
+        {"datasets:\n  - path: json\n    data_files: a.jsonl\n    field: text\n", "", "a.jsonl", NULL, NULL},
+        {"datasets: [a.jsonl, b.jsonl]\n", "", "a.jsonl,b.jsonl", NULL, NULL},
+        {"datasets:\n  - path: mhenrichsen/alpaca_2k_test\n", "", "mhenrichsen/alpaca_2k_test", NULL, NULL},
+        {"datasets:\n  - path: mhenrichsen/alpaca_2k_test\n", "|--data|own.jsonl", "own.jsonl", NULL, NULL},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Options o;
+        Err e = {0};
+        if (parse_yaml(&o, cases[i].yaml, cases[i].flags, &e)) {
+            EXPECT_STR(opt_text(&o, OPT_DATA), cases[i].data);
+            EXPECT(!cases[i].eval_data == !opt_given(&o, OPT_EVAL_DATA));
+            EXPECT(!cases[i].field == !opt_given(&o, OPT_TEXT_FIELD));
+            if (cases[i].eval_data) EXPECT_STR(opt_text(&o, OPT_EVAL_DATA), cases[i].eval_data);
+            if (cases[i].field) EXPECT_STR(opt_text(&o, OPT_TEXT_FIELD), cases[i].field);
+        }
+        options_free(&o);
+    }
+}
+
+TEST(data_files_of_a_folder_lie_in_it) {
+    Options o;
+    Err e = {0};
+    char yaml[400], want[300];
+    EXPECT(file_make_dirs(test_path("set"), NULL) && file_write_all(test_path("set/part.jsonl"), "{}\n", 3, NULL));
+    snprintf(want, sizeof want, "%s", test_path("set/part.jsonl"));
+    snprintf(yaml, sizeof yaml, "datasets:\n  - path: %s\n    data_files:\n      - part.jsonl\n", test_path("set"));
+    if (parse_yaml(&o, yaml, "", &e)) EXPECT_STR(opt_text(&o, OPT_DATA), want);
+    options_free(&o);
+}
+
+/* From outside: rows of two files are trained on, and a name of the hub is answered with how a file is made of it. */
+TEST(a_list_of_data_sets_is_trained_on_and_a_name_of_the_hub_refused) {
+    static const char row[] = "{\"instruction\": \"Add 1 and 2.\", \"input\": \"\", \"output\": \"3\"}\n";
+    static const char hub[] = "datasets:\n  - path: mhenrichsen/alpaca_2k_test\n    type: alpaca\n";
+    char yaml[900];
+    EXPECT(file_write_all(test_path("a.jsonl"), row, sizeof row - 1, NULL) &&
+           file_write_all(test_path("b.jsonl"), row, sizeof row - 1, NULL));
+    int n = snprintf(yaml, sizeof yaml, "datasets:\n  - path: %s\n    type: alpaca\n", test_path("a.jsonl"));
+    snprintf(yaml + n, sizeof yaml - (size_t)n, "  - path: %s\n    type: alpaca\n", test_path("b.jsonl"));
+    EXPECT(file_write_all(test_path("two.yaml"), yaml, (int64_t)strlen(yaml), NULL) &&
+           file_write_all(test_path("hub.yaml"), hub, sizeof hub - 1, NULL));
+    static const char how[] = "train --model tally --seq 64 --steps 1 --device cpu --no-save --out %s --config %s";
+    Ran r = snug_run(how, test_path("o"), test_path("two.yaml"));
+    if (!EXPECT(r.code == 0 && strstr(str_text(&r.err), "2 samples"))) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    r = snug_run(how, test_path("o2"), test_path("hub.yaml"));
+    if (!EXPECT(r.code && strstr(str_text(&r.err), "mhenrichsen/alpaca_2k_test: there is no such file or folder, and "
+                                                   "nothing is downloaded")))
+        test_note("%s", str_text(&r.err));
+    ran_free(&r);
 }
 
 TEST(names_of_other_tools_in_a_file_give_way_to_flags) {

@@ -71,6 +71,46 @@ TEST(sections_of_a_nested_file_are_trained_by) {
     ran_free(&r);
 }
 
+/* Wherever such a file switches the indexer's warm-up off, none follows, however many steps it counts beside it. */
+TEST(an_indexers_warmup_that_a_nested_file_switches_off_does_not_take_place) {
+    static const struct {
+        const char *yaml, *flags;
+        bool warm;
+    } cases[] = {
+        {"model:\n  gsa:\n    use_indexer_warmup: false\ntraining:\n  indexer_warmup_steps: 1\n", "", false},
+        {"model:\n  use_indexer_warmup: false\ntraining:\n  indexer_warmup_steps: 1\n", "", false},
+        {"training:\n  use_indexer_warmup: False\n  indexer_warmup_steps: 1\n", "", false},
+        {"training:\n  indexer_warmup_steps: 1\n  use_indexer_warmup: false\n", "--indexer-warmup-steps 1", true},
+        {"training:\n  use_indexer_warmup: false\n", "--indexer-warmup joint --indexer-warmup-steps 1", true},
+        {"model:\n  gsa:\n    use_indexer_warmup: true\ntraining:\n  indexer_warmup_steps: 1\n", "", true},
+        {"training:\n  use_indexer_warmup: true\n  indexer_warmup_steps: 1\n", "", true},
+    };
+    static const char row[] = "{\"text\": \"Ada has three apples and gives one of them away.\"}\n";
+    make_model();
+    EXPECT(file_write_all(test_path("t.jsonl"), row, sizeof row - 1, NULL));
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        EXPECT(file_write_all(test_path("w.yaml"), cases[i].yaml, (int64_t)strlen(cases[i].yaml), NULL));
+        Ran r = snug_run("train --config %s --model %s --tokenizer models/tally --data %s --seq 32 --steps 2 --device "
+                         "cpu --no-save --overwrite --out %s %s",
+                         test_path("w.yaml"), test_path("m"), test_path("t.jsonl"), test_path("o"), cases[i].flags);
+        bool warm = strstr(str_text(&r.err), "dense") != NULL;
+        if (!EXPECT(r.code == 0 && warm == cases[i].warm)) test_note("    %s\n%s", cases[i].yaml, str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
+TEST(a_nested_file_without_warmup_makes_a_model_without) {
+    static const char yaml[] = "model:\n  d_model: 64\n  n_layers: 2\n  n_heads: 4\n  n_kv_heads: 2\n  d_ffn: 96\n"
+                               "  vocab_size: 768\n  gsa:\n    use_indexer_warmup: false\n";
+    EXPECT(file_write_all(test_path("c.yaml"), yaml, (int64_t)strlen(yaml), NULL));
+    Ran r = snug_run("init --config %s --out %s", test_path("c.yaml"), test_path("m"));
+    if (!EXPECT(r.code == 0)) test_note("%s", str_text(&r.err));
+    ran_free(&r);
+    json_t *j = json_load_file(test_path("m/config.json"), 0, NULL);
+    EXPECT(json_is_false(json_object_get(j, "use_indexer_warmup")));
+    json_decref(j);
+}
+
 TEST(a_key_that_a_section_does_not_have_is_refused_with_its_line) {
     static const struct {
         const char *yaml, *said;

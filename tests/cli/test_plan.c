@@ -146,6 +146,23 @@ TEST(a_saving_is_the_plan_without_that_technique) {
     json_decref(j);
 }
 
+TEST(what_saves_nothing_is_no_line_among_the_savings) {
+    static const char *const flags[] = {"--head-chunk 4096", "--head-chunk 4096 --recompute block",
+                                        "--device cpu --offload weights"};
+    for (int i = 0; i < COUNT_OF(flags); i++) {
+        Ran r = snug_run("plan --model qwen2.5-0.5b --seq 256 --micro-batch 4 --accum 2 %s --json", flags[i]);
+        json_t *j = ran_json(&r), *s;
+        const json_t *on = json_object_get(j, "switched_on"), *list = json_object_get(on, "savings");
+        size_t k;
+        EXPECT(r.code == 0 && number(on, "before_bytes") > 0 && (json_array_size(list) > 0) == (i == 1));
+        json_array_foreach(list, k, s)
+            EXPECT(number(s, "device_bytes_saved") > 0 || number(s, "host_bytes_taken") < 0);
+        EXPECT(i == 1 || !strstr(str_text(&r.err), "switched on: each line"));
+        ran_free(&r);
+        json_decref(j);
+    }
+}
+
 /* On a GPU a trained head works on all rows at a time, or half of them, where that fits, except where the same bits are
  * asked for. */
 TEST(a_head_takes_the_room_that_is_left) {

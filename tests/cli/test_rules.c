@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/http.h"
 #include "cli/rules.h"
 #include "tests/test.h"
 #include "tests/world.h"
@@ -90,6 +91,7 @@ static const struct {
     {GRPO "--reward exact --reward-seconds 3", NULL},
     {GRPO "--evaluator-name judge", NULL},
     {GRPO "--evaluator-api ollama", NULL},
+    {GRPO "--evaluator-url localhost:8000", NULL},
     {GRPO "--evaluator-tokens 4", NULL},
     {GRPO "--evaluator-temperature 1", NULL},
     {"unlearn-eval --model ../model --data ../tofu --retain-model a --retain-logs b", NULL},
@@ -189,6 +191,32 @@ TEST(every_rule_about_options_speaks_up) {
             expect_told(&rules[i], *id, trips[at].arguments, trips[at].says, &err);
     EXPECT(at == COUNT_OF(trips));
     str_free(&err);
+}
+
+/* Nothing is planned for an evaluator whose address nobody could ask. */
+TEST(an_address_of_no_server_is_refused_before_anything_is_planned) {
+    static const char *const commands[] = {GRPO, POLICY, "grpo-eval --model ../model --tuned lora --parser test "};
+    static const char *const wrong[] = {"localhost", "ftp://h", "http://", "http:///v1", "'http://h /v1'", "http://:80",
+                                        "http://h:0", "http://h:x/v1", "http://h:70000", "http://[::1", "http://u@"};
+    Str err = {0};
+    if (!make_inputs()) return;
+    for (int c = 0; c < COUNT_OF(commands); c++)
+        for (int i = 0; i < COUNT_OF(wrong); i++) {
+            char command[600];
+            snprintf(command, sizeof command, "%s--evaluator-url %s", commands[c], wrong[i]);
+            int code = world_run("w", world_binary(), NULL, command);
+            world_said(NULL, &err, "w");
+            if (!EXPECT(code == 2 && str_starts(str_text(&err), "snug: --evaluator-url")))
+                test_note("    %s: exit %d\n%s", command, code, str_text(&err));
+        }
+    str_free(&err);
+}
+
+TEST(an_address_may_have_a_port_a_name_and_brackets) {
+    static const char *const right[] = {"http://h", "https://h.org/v1", "http://h:8000/", "http://[::1]:80/v1",
+                                        "http://u:p@h:1?x=/y"};
+    for (int i = 0; i < COUNT_OF(right); i++)
+        if (!EXPECT(http_check_url(right[i], NULL))) test_note("    %s", right[i]);
 }
 
 /* A value that happens to be the usual one is a wish all the same. */

@@ -45,6 +45,38 @@ TEST(the_folder_of_a_run_given_as_an_adapter_is_answered_with_its_result) {
     expect_said(snug_run(how, tuned, "/none"), 1, "there is no such folder");
 }
 
+TEST(a_rope_scaling_that_would_scale_nothing_is_refused_by_its_field) {
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, \"vocab_size\": 128, "
+        "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"max_position_embeddings\": 4096, %s}";
+    static const struct {
+        const char *rope, *says; /* NULL: it is taken */
+    } cases[] = {
+        {"\"rope_scaling\": {\"type\": \"yarn\"}", "'rope_scaling' is of type yarn and has no 'factor'"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": null}", "of type linear and has no 'factor'"},
+        {"\"rope_scaling\": {\"type\": \"dynamic\"}", "rope type 'dynamic' is not supported"},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"original_max_position_embeddings\": 2048}",
+         "'rope_parameters' is of type llama3 and has no 'factor'"},
+        {"\"rope_scaling\": {\"type\": \"ntk\", \"factor\": 0}", "'rope_scaling.factor' is not a number above 0"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": -4}", "'rope_scaling.factor' is not a number above 0"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": \"4\"}", "'rope_scaling.factor' is not a number"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"original_max_position_embeddings\": 4096}", "has no 'factor'"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"original_max_position_embeddings\": 1024}", NULL},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}", NULL},
+        {"\"rope_scaling\": null", NULL},
+    };
+    folder("roped");
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char text[600];
+        snprintf(text, sizeof text, config, cases[i].rope);
+        put("roped/config.json", text);
+        Ran r = snug_run("plan --model %s --seq 64", test_path("roped"));
+        if (!cases[i].says && !EXPECT(r.code == 0)) test_note("    %s\n%s", cases[i].rope, str_text(&r.err));
+        if (cases[i].says) expect_said(r, 1, cases[i].says);
+        else ran_free(&r);
+    }
+}
+
 TEST(lines_of_text_given_as_prompts_are_answered_with_how_to_make_rows_of_them) {
     put("p.txt", "What is two and two?\n");
     expect_said(snug_run("generate --model tally --prompts %s", test_path("p.txt")), 1, "jq -Rc '{prompt: .}'");
@@ -137,6 +169,24 @@ TEST(a_file_given_as_an_option_to_a_command_that_takes_words_is_answered_so) {
                 "which is given FILE... without an option");
     expect_said(snug_run("convert --model x --from dense --out y"), 2, "which is given FILE|DIR without an option");
     expect_said(snug_run("amr parse --model tally --data x"), 2, "which is given FILE without an option");
+}
+
+/* Texts that snug reads as they stand; samples (--data) are unpacked while they are read. */
+TEST(a_packed_file_given_as_text_is_answered_with_how_to_unpack_it) {
+    static const char *const commands[] = {"amr check %s", "smatch %s %s", "generate --model tally --prompts %s",
+                                           "generate --model tally --prompts - < %s", "tokenize --tokenizer tally < %s",
+                                           "train --config %s", "amr parse --model tally %s"};
+    char path[500];
+    snprintf(path, sizeof path, "%s", test_path("x.gz"));
+    EXPECT(file_write_all(path, "\x1f\x8b\x08\0\0\0\0\0\0\3\xab\xe0\2\0\x93\6\xd7\x32\2\0\0\0", 22, NULL));
+    for (int i = 0; i < COUNT_OF(commands); i++) {
+        Str line = {0};
+        for (const char *at = commands[i]; *at; at++)
+            if (str_starts(at, "%s")) str_add(&line, path), at++;
+            else str_add_char(&line, *at);
+        expect_said(snug_run("%s", str_text(&line)), 1, "is compressed with gzip. Unpack it first: `gzip -dk FILE`");
+        str_free(&line);
+    }
 }
 
 TEST(words_of_other_trainers_that_train_takes_are_taken_by_plan) {

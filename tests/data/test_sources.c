@@ -21,6 +21,31 @@ static const char *put_file(const char *name, const char *text, int64_t bytes) {
 
 #define BYTES(s) s, (int64_t)sizeof(s) - 1
 
+TEST(texts_that_are_read_as_they_stand_say_what_packed_them) {
+    static const struct {
+        const char *text;
+        int64_t bytes;
+        const char *says;
+    } bad[] = {
+        {BYTES("\x1f\x8b\x08\0"), "t: is compressed with gzip. Unpack it first: `gzip -dk FILE`"},
+        {BYTES("\x28\xb5\x2f\xfd\0"), "t: is compressed with zstd. Unpack it first: `zstd -dk FILE`"},
+        {BYTES("\xfd" "7zXZ\0"), "t: is compressed with xz. Unpack it first: `unxz -k FILE`"},
+        {BYTES("PK\x03\x04"), "t: is a zip archive"},
+        {BYTES("PAR1"), "t: is a Parquet file. Convert it to JSON lines first"},
+    };
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        Err e;
+        Str text = {0};
+        EXPECT(!source_check_text("t", bad[i].text, bad[i].bytes, &e) && str_starts(e.text, bad[i].says));
+        str_add(&text, "kept");
+        const char *path = put_file("t", bad[i].text, bad[i].bytes);
+        EXPECT(!source_read_text(path, &text, 0, &e) && strstr(e.text, bad[i].says));
+        EXPECT_STR(str_text(&text), "kept");
+        str_free(&text);
+    }
+    EXPECT(source_check_text("t", "", 0, NULL) && source_check_text("t", "\x1f", 1, NULL));
+}
+
 TEST(files_that_are_no_samples_are_refused_by_name) {
     static const struct {
         const char *name, *text;

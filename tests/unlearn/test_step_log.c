@@ -226,6 +226,32 @@ TEST(a_state_of_the_log_that_was_changed_is_refused) {
     expect_refused("are not those that were logged");
 }
 
+/* Also where no replay of the request would pass it: that of step 3 begins at state 2. */
+TEST(a_state_of_the_log_that_is_cut_short_or_lost_is_refused_by_name_at_the_beginning) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must_train("o", "--steps 6 --step-log-stride 2 --optimizer sgd --clip 0")) return;
+    static const char *const files[] = {"state-6/model.safetensors", "state-4/optimizer.safetensors"};
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        char path[600], away[700];
+        snprintf(path, sizeof path, "%s/step-log/%s", test_path("o"), files[i]);
+        snprintf(away, sizeof away, "%s-away", path);
+        Str text = {0};
+        EXPECT(file_read(path, &text, 0, NULL));
+        EXPECT(truncate(path, text.len - 1) == 0);
+        expect_refused("a state that it names cannot be used");
+        expect_refused(files[i]);
+        EXPECT(rename(path, away) == 0);
+        expect_refused("a state that it names cannot be used");
+        EXPECT(file_write_all(path, text.data, text.len, NULL));
+        str_free(&text);
+    }
+    char other[600], path[600];
+    snprintf(other, sizeof other, "%s/step-log/state-2/optimizer.safetensors", test_path("o"));
+    snprintf(path, sizeof path, "%s/step-log/state-6/model.safetensors", test_path("o"));
+    EXPECT(file_copy(other, path, NULL));
+    expect_refused("and the states before it");
+}
+
 TEST(a_step_log_that_has_no_room_is_refused_before_anything_is_written) {
     snug_make_job((SnugJob){2, 32, 48});
     Ran r = snug_run(TRAIN "--step-log %s --step-log-stride 1 --steps 1000000 --save-minutes 0", test_path("m"),
