@@ -21,8 +21,7 @@ static const struct {
      TO_LINES " (for example with duckdb or pandas: to_json(lines=True, orient='records'))"},
     {"ARROW1", 6, "is an Arrow file", TO_LINES " (datasets: to_json)"},
     {"Obj\x01", 4, "is an Avro file", TO_LINES},
-    {"ORC", 3, "is an ORC file", TO_LINES},
-    {"BZh", 3, "is compressed with bzip2", UNPACK("bunzip2 -k")},
+    {"BZh91AY&SY", 10, "is compressed with bzip2", UNPACK("bunzip2 -k")},
     {"\xfd"
      "7zXZ",
      5, "is compressed with xz", UNPACK("unxz -k")},
@@ -61,6 +60,8 @@ static bool refuse_marked(const char *path, const char *bytes, int64_t n, Err *e
     const char *packed = unpack_format(bytes, n);
     if (packed)
         return fail(e, ERR_FAIL, "%s: is compressed with %s. " UNPACK("%s -dk"), path, packed, packed);
+    bool orc = n >= 3 && !memcmp(bytes, "ORC", 3) && memchr(bytes, 0, (size_t)MIN2(n, SOURCE_LOOK_BYTES)); /* no text */
+    if (orc) return fail(e, ERR_FAIL, "%s: is an ORC file. " TO_LINES, path);
     bool pickle = n >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
     if (pickle) return fail(e, ERR_FAIL, "%s: is a Python pickle. " TO_LINES, path);
     return true;

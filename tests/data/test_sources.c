@@ -32,6 +32,7 @@ TEST(texts_that_are_read_as_they_stand_say_what_packed_them) {
         {BYTES("\xfd" "7zXZ\0"), "t: is compressed with xz. Unpack it first: `unxz -k FILE`"},
         {BYTES("PK\x03\x04"), "t: is a zip archive"},
         {BYTES("PAR1"), "t: is a Parquet file. Convert it to JSON lines first"},
+        {BYTES("ORC\n\0\1"), "t: is an ORC file"},
     };
     for (int i = 0; i < COUNT_OF(bad); i++) {
         Err e;
@@ -44,6 +45,7 @@ TEST(texts_that_are_read_as_they_stand_say_what_packed_them) {
         str_free(&text);
     }
     EXPECT(source_check_text("t", "", 0, NULL) && source_check_text("t", "\x1f", 1, NULL));
+    EXPECT(source_check_text("t", BYTES("ORCHESTRAS play."), NULL)); /* texts begin with any letters */
 }
 
 TEST(files_that_are_no_samples_are_refused_by_name) {
