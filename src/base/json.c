@@ -11,6 +11,18 @@ json_t *json_number(double v) { return isfinite(v) ? json_real(v) : json_null();
 
 json_t *json_known(int64_t n) { return n >= 0 ? json_integer(n) : json_null(); }
 
+json_t *json_ids(const int32_t *ids, int64_t n) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+json_t *json_floats(const float *x, int64_t n) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_real((double)x[i]));
+    return list;
+}
+
 void json_set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
 
 void json_set_number(json_t *to, const char *name, double v) { json_object_set_new(to, name, json_number(v)); }

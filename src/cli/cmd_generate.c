@@ -50,18 +50,13 @@ static void add_id(json_t *line, const Prompt *p) {
 static bool is_whole(const Session *s, const EngineEvent *ev) { return ev->end != GEN_END_CANCELLED || s->ending; }
 
 static json_t *answer_json(const Session *s, const EngineEvent *ev) {
-    json_t *j = line_head(s, ev->request->number, ev->sample), *ids = json_array(), *logp = json_array();
+    json_t *j = line_head(s, ev->request->number, ev->sample);
     json_object_set_new(j, "tokens", json_integer(ev->n));
     json_object_set_new(j, "finish", json_string(gen_end_name(s->ending ? GEN_END_TEXT : ev->end)));
     add_id(j, &s->prompts.item[ev->request->number]);
     if (ev->text) json_object_set_new(j, "text", json_stringn(str_text(ev->text), (size_t)ev->text->len));
-    for (int64_t i = 0; i < ev->n; i++) {
-        json_array_append_new(ids, json_integer(ev->ids[i]));
-        if (ev->logp) json_array_append_new(logp, json_real(ev->logp[i]));
-    }
-    json_object_set_new(j, "ids", ids);
-    if (ev->logp) json_object_set(j, "logprobs", logp);
-    json_decref(logp);
+    json_object_set_new(j, "ids", json_ids(ev->ids, ev->n));
+    if (ev->logp) json_object_set_new(j, "logprobs", json_floats(ev->logp, ev->n));
     return j;
 }
 

@@ -329,13 +329,12 @@ typedef struct Comparison {
 
 static bool read_compared(Comparison *c, const char *folder, Err *e) {
     char path[1200];
-    const char *slash = strrchr(folder, '/');
     json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
     snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
     if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
     snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
     if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
-    c->method[c->n++] = (Compared){slash && slash[1] ? slash + 1 : folder, *summary, *spent};
+    c->method[c->n++] = (Compared){file_last_name(folder), *summary, *spent};
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "suite/suite_int.h"
 
 /* ---- groups: the subjects of MMLU ---- */
@@ -170,16 +171,10 @@ void suite_table(Str *out, const Suite *s) {
 
 /* ---- items ---- */
 
-static json_t *ids_json(const int32_t *ids, int64_t n) {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-    return list;
-}
-
 static json_t *piece_json(const Piece *p) {
-    json_t *j = json_pack("{s:o}", "prompt_ids", ids_json(p->prompt, p->n_prompt));
+    json_t *j = json_pack("{s:o}", "prompt_ids", json_ids(p->prompt, p->n_prompt));
     if (!p->n_forced) return j;
-    json_object_set_new(j, "ids", ids_json(p->forced, p->n_forced));
+    json_object_set_new(j, "ids", json_ids(p->forced, p->n_forced));
     json_object_set_new(j, "logp", json_real(p->logp));
     return j;
 }

@@ -262,8 +262,7 @@ static bool add_subjects(Suite *s, const TaskRow *row, const char *folder, bool 
         *found = true;
         ok = read_file(s, &f, e);
     }
-    for (int64_t i = 0; i < n; i++) mem_free(name[i]);
-    mem_free(name);
+    file_list_free(name, n);
     return ok;
 }
 
