@@ -31,5 +31,6 @@ enum { JSON_DIGITS = 9, JSON_ALL_DIGITS = 17 }; /* of real numbers, for people a
 
 /* Adds it without white space; reals with so many digits. False: it is NULL, or not UTF-8, and nothing was added. */
 bool json_add(Str *out, const json_t *root, int digits);
+bool json_print(Str *out, const json_t *root, size_t jansson_flags); /* the same, laid out by jansson's flags */
 
 #endif

@@ -270,7 +270,6 @@ static void print_summary(const Session *s, double seconds, const Peak *peak) {
     json_object_set_new(j, "plan_ms", json_real(s->setup.ring.plan_ms));
     if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, j);
     show_print_json(j);
-    json_decref(j);
 }
 
 static bool profile(Session *s, Err *e) {

@@ -264,9 +264,9 @@ static bool report(Evaluation *v, Err *e) {
     json_object_set_new(line, "seconds", json_real(sensors_seconds() - v->began));
     peak_add_most(line, &v->most);
     if (ok) show_print_json(line);
+    else json_decref(line);
     json_decref(all);
     json_decref(summary);
-    json_decref(line);
     return ok;
 }
 
@@ -345,7 +345,6 @@ static bool write_page(const Comparison *c, const char *path, Err *e) {
     log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
     json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
     show_print_json(line);
-    json_decref(line);
     return true;
 }
 
@@ -376,7 +375,6 @@ static bool check_audit(const char *path, Err *e) {
     json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "audit", path, "records", (json_int_t)a.records, "certified",
                              (json_int_t)a.certified, "chain", a.chain.link, "log", a.log);
     show_print_json(line);
-    json_decref(line);
     return true;
 }
 
