@@ -357,6 +357,7 @@ const Builtin *tpl_find_list_filter(Text name);
 const Builtin *tpl_find_test(Text name);
 bool tpl_find_global(Text name, Value *v);
 bool tpl_find_method(Render *r, Value self, Text name, Value *v); /* also what is refused, as undefined */
+Value tpl_bind_method(Render *r, const Builtin *b, Text name, Value self);
 Value tpl_split_lines(Render *r, Text t);
 Value tpl_str_method(Render *r, Value self, const Args *a, const char *name); /* on whatever prints as a str */
 

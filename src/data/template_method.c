@@ -381,6 +381,15 @@ Value tpl_str_method(Render *r, Value self, const Args *a, const char *name) {
     return r->failed ? self : str_method(tpl_text(name))->fn(r, text, a);
 }
 
+Value tpl_bind_method(Render *r, const Builtin *b, Text name, Value self) {
+    Method *m = tpl_alloc(r, sizeof *m);
+    m->self = tpl_alloc(r, sizeof *m->self);
+    *m->self = self;
+    m->builtin = b;
+    m->name = name;
+    return (Value){.kind = V_METHOD, .method = m};
+}
+
 bool tpl_find_method(Render *r, Value self, Text name, Value *v) {
     const Builtin *b = NULL;
     bool other = false, changes = name.n > 2 && tpl_text_equal(part(name, 0, 2), TEXT("__"));
@@ -399,11 +408,6 @@ bool tpl_find_method(Render *r, Value self, Text name, Value *v) {
     }
     if (changes) *v = tpl_undefined(WHY_UNSAFE, name);
     if (changes || (!b && !other)) return changes;
-    Method *m = tpl_alloc(r, sizeof *m);
-    m->self = tpl_alloc(r, sizeof *m->self);
-    *m->self = self;
-    m->builtin = b;
-    m->name = name;
-    *v = (Value){.kind = V_METHOD, .method = m};
+    *v = tpl_bind_method(r, b, name, self);
     return true;
 }
