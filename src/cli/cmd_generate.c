@@ -38,8 +38,7 @@ typedef struct Session {
 /* ---- answers ---- */
 
 static json_t *line_head(const Session *s, int64_t prompt, int sample) {
-    return json_pack("{s:I, s:I, s:I}", "index", (json_int_t)prompt, "sample", (json_int_t)sample, "prompt_tokens",
-                     (json_int_t)s->prompts.item[prompt].ids.n);
+    return JSON_COUNTS({"index", prompt}, {"sample", sample}, {"prompt_tokens", s->prompts.item[prompt].ids.n});
 }
 
 static void add_id(json_t *line, const Prompt *p) {

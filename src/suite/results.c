@@ -129,8 +129,7 @@ json_t *suite_json(const Suite *s) {
         json_object_set_new(versions, t->name, json_real(t->row->version));
         json_object_set_new(shots, t->name, json_integer(t->shots));
         json_object_set_new(better, t->name, directions_json(t));
-        json_object_set_new(samples, t->name,
-                            json_pack("{s:I, s:I}", "original", (json_int_t)t->rows, "effective", (json_int_t)t->n));
+        json_object_set_new(samples, t->name, JSON_COUNTS({"original", t->rows}, {"effective", t->n}));
     }
     json_object_set_new(root, "results", results);
     add_groups(root, s);
