@@ -7,12 +7,6 @@ typedef struct Printer {
     PenmanLayout layout;
 } Printer;
 
-static int64_t characters(const char *text) {
-    int64_t n = 0;
-    for (; *text; text++) n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 static void begin_branch(const Printer *pr, int64_t column, bool first) {
     str_add_char(pr->out, first || pr->layout == PENMAN_ONE_LINE ? ' ' : '\n');
     for (int64_t i = 0; !first && pr->layout == PENMAN_INDENTED && i < column; i++) str_add_char(pr->out, ' ');
@@ -24,7 +18,7 @@ static void print_node(const Printer *pr, int32_t node, int64_t column) {
     str_add_char(pr->out, '(');
     if (n->variable) {
         str_add(pr->out, n->variable);
-        column += characters(n->variable) + 2;
+        column += str_characters(n->variable) + 2;
     }
     for (int32_t i = n->first; i >= 0; i = pr->p->branch[i].next) {
         const PenmanBranch *b = &pr->p->branch[i];
@@ -32,7 +26,7 @@ static void print_node(const Printer *pr, int32_t node, int64_t column) {
         str_addf(pr->out, "%s%s", b->role, b->role_mark);
         if (b->node >= 0 || b->atom) str_add_char(pr->out, ' ');
         if (b->node >= 0)
-            print_node(pr, b->node, column + characters(b->role) + characters(b->role_mark) + 1);
+            print_node(pr, b->node, column + str_characters(b->role) + str_characters(b->role_mark) + 1);
         else if (b->atom)
             str_addf(pr->out, "%s%s", b->atom, b->atom_mark);
     }

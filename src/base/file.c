@@ -43,6 +43,11 @@ bool file_size(const char *path, int64_t *bytes, Err *e) {
     return true;
 }
 
+const char *file_last_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 bool file_is_within(const char *path, const char *folder) {
     char p[PATH_MAX], f[PATH_MAX];
     if (!realpath(path, p) || !realpath(folder, f)) return false;
@@ -406,6 +411,11 @@ bool file_copy(const char *from, const char *to, Err *e) {
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
+void file_list_free(char **names, int64_t n) {
+    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
+    mem_free(names);
+}
+
 bool file_list(const char *path, char ***names, int64_t *n, Err *e) {
     DIR *dir = fault_here(FAULT_OPEN, path) ? NULL : opendir(path);
     if (!dir) return refused(e, path, "list the folder");
@@ -422,8 +432,7 @@ bool file_list(const char *path, char ***names, int64_t *n, Err *e) {
     bool ok = errno == 0 || refused(e, path, "list the folder"); /* half a list would pass for a whole one */
     closedir(dir);
     if (!ok) {
-        for (int64_t i = 0; i < count; i++) mem_free(list[i]);
-        mem_free(list);
+        file_list_free(list, count);
         return false;
     }
     if (count) qsort(list, (size_t)count, sizeof *list, by_name);

@@ -12,6 +12,7 @@
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_size(const char *path, int64_t *bytes, Err *e);
+const char *file_last_name(const char *path); /* the last part of a path; one that ends in '/': all of it; borrows */
 bool file_is_within(const char *path,
                     const char *folder);           /* it is that folder or lies in it, whatever their spellings */
 bool file_same_disk(const char *a, const char *b); /* of the nearest folders there are */
@@ -73,7 +74,8 @@ bool file_exchange(const char *a, const char *b, bool *possible, Err *e); /* two
 bool file_sync_dir(const char *path, Err *e);
 bool file_copy(const char *from, const char *to, Err *e);    /* atomic at the destination */
 
-/* Names in a folder, sorted, without "." and ".."; gives names (mem_free each, then the array). */
+/* Names in a folder, sorted, without "." and ".."; gives names: file_list_free, or mem_free each, then the array. */
 bool file_list(const char *path, char ***names, int64_t *n, Err *e);
+void file_list_free(char **names, int64_t n);
 
 #endif

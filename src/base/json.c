@@ -5,11 +5,21 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/mem.h"
-
 json_t *json_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 json_t *json_known(int64_t n) { return n >= 0 ? json_integer(n) : json_null(); }
+
+json_t *json_ids(const int32_t *ids, int64_t n) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+json_t *json_floats(const float *x, int64_t n) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_real((double)x[i]));
+    return list;
+}
 
 void json_set_count(json_t *to, const char *name, int64_t n) { json_object_set_new(to, name, json_integer(n)); }
 
@@ -27,9 +37,18 @@ json_t *json_counts(const JsonCount *c, int n) {
     return to;
 }
 
+static int add_bytes(const char *bytes, size_t n, void *out) {
+    str_add_bytes(out, bytes, (int64_t)n);
+    return 0;
+}
+
+bool json_print(Str *out, const json_t *root, size_t jansson_flags) {
+    int64_t before = out->len;
+    bool ok = root && !json_dump_callback(root, add_bytes, out, jansson_flags);
+    if (!ok && out->data) out->data[out->len = before] = 0;
+    return ok;
+}
+
 bool json_add(Str *out, const json_t *root, int digits) {
-    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION((size_t)digits)) : NULL;
-    if (text) str_add(out, text);
-    mem_free(text);
-    return text != NULL;
+    return json_print(out, root, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION((size_t)digits));
 }

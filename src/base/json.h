@@ -11,6 +11,9 @@
 json_t *json_number(double v); /* null where it is not finite; gives */
 json_t *json_known(int64_t n); /* null below 0; gives */
 
+json_t *json_ids(const int32_t *ids, int64_t n);   /* a list; gives */
+json_t *json_floats(const float *x, int64_t n);    /* the same; as doubles, so that what is read back is the same */
+
 void json_set_count(json_t *to, const char *name, int64_t n);
 void json_set_number(json_t *to, const char *name, double v); /* json_number */
 void json_set_hex(json_t *to, const char *name, uint64_t v);  /* a text of 16 digits */
@@ -28,5 +31,6 @@ enum { JSON_DIGITS = 9, JSON_ALL_DIGITS = 17 }; /* of real numbers, for people a
 
 /* Adds it without white space; reals with so many digits. False: it is NULL, or not UTF-8, and nothing was added. */
 bool json_add(Str *out, const json_t *root, int digits);
+bool json_print(Str *out, const json_t *root, size_t jansson_flags); /* the same, laid out by jansson's flags */
 
 #endif

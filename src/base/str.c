@@ -95,6 +95,12 @@ int str_add_plain(Str *s, const char *text, int most_columns) {
 
 const char *str_text(const Str *s) { return s->data ? s->data : ""; }
 
+int64_t str_characters(const char *text) {
+    int64_t n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
 bool str_starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
 
 bool str_ends(const char *s, const char *suffix) {

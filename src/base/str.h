@@ -26,6 +26,7 @@ void str_add_html(Str *s, const char *text); /* <, >, & and " escaped */
 int str_add_plain(Str *s, const char *text, int most_columns);
 const char *str_text(const Str *s); /* "" when empty; borrows */
 
+int64_t str_characters(const char *text); /* of UTF-8 */
 bool str_starts(const char *s, const char *prefix);
 /* Bytes of the byte order mark that a text of n bytes begins with: 3 or 0. Editors of Windows write one. */
 int64_t str_mark(const char *text, int64_t n);

@@ -329,7 +329,6 @@ static bool finish(const Chat *c, Err *e) {
         json_t *j = json_pack("{s:I}", "turns", (json_int_t)c->turn);
         peak_add_ring(j, &c->setup.ring, &peak);
         show_print_json(j);
-        json_decref(j);
     }
     return peak_settle(&peak, c->o, e);
 }

@@ -62,7 +62,6 @@ static void print_visit(const Visit *v, const DoctorHost *host, const Peak *peak
                              "process_planned_bytes", (json_int_t)v->planned_bytes);
     peak_json(root, peak);
     show_print_digits(root, 6);
-    json_decref(root);
 }
 
 bool cmd_doctor(const Options *o, Err *e) {

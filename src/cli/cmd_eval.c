@@ -54,7 +54,6 @@ static bool evaluate(JobSetup *s, Err *e) {
         peak_add_ring(root, &s->ring, &peak);
         if (attention) json_object_set(root, "attention", attention);
         show_print_json(root);
-        json_decref(root);
     } else if (ok)
         printf("loss %.6f, perplexity %.4f over %s scored tokens\n", loss, exp(loss), units_count(tokens).s);
     json_decref(attention);

@@ -38,8 +38,7 @@ typedef struct Session {
 /* ---- answers ---- */
 
 static json_t *line_head(const Session *s, int64_t prompt, int sample) {
-    return json_pack("{s:I, s:I, s:I}", "index", (json_int_t)prompt, "sample", (json_int_t)sample, "prompt_tokens",
-                     (json_int_t)s->prompts.item[prompt].ids.n);
+    return JSON_COUNTS({"index", prompt}, {"sample", sample}, {"prompt_tokens", s->prompts.item[prompt].ids.n});
 }
 
 static void add_id(json_t *line, const Prompt *p) {
@@ -50,18 +49,13 @@ static void add_id(json_t *line, const Prompt *p) {
 static bool is_whole(const Session *s, const EngineEvent *ev) { return ev->end != GEN_END_CANCELLED || s->ending; }
 
 static json_t *answer_json(const Session *s, const EngineEvent *ev) {
-    json_t *j = line_head(s, ev->request->number, ev->sample), *ids = json_array(), *logp = json_array();
+    json_t *j = line_head(s, ev->request->number, ev->sample);
     json_object_set_new(j, "tokens", json_integer(ev->n));
     json_object_set_new(j, "finish", json_string(gen_end_name(s->ending ? GEN_END_TEXT : ev->end)));
     add_id(j, &s->prompts.item[ev->request->number]);
     if (ev->text) json_object_set_new(j, "text", json_stringn(str_text(ev->text), (size_t)ev->text->len));
-    for (int64_t i = 0; i < ev->n; i++) {
-        json_array_append_new(ids, json_integer(ev->ids[i]));
-        if (ev->logp) json_array_append_new(logp, json_real(ev->logp[i]));
-    }
-    json_object_set_new(j, "ids", ids);
-    if (ev->logp) json_object_set(j, "logprobs", logp);
-    json_decref(logp);
+    json_object_set_new(j, "ids", json_ids(ev->ids, ev->n));
+    if (ev->logp) json_object_set_new(j, "logprobs", json_floats(ev->logp, ev->n));
     return j;
 }
 
@@ -275,7 +269,6 @@ static void print_summary(const Session *s, double seconds, const Peak *peak) {
     json_object_set_new(j, "plan_ms", json_real(s->setup.ring.plan_ms));
     if (s->hooks->sum_up) s->hooks->sum_up(s->hooks->self, j);
     show_print_json(j);
-    json_decref(j);
 }
 
 static bool profile(Session *s, Err *e) {

@@ -324,7 +324,7 @@ static bool report(Comparison *c, Err *e) {
     Peak peak = peak_add_most(j, &c->most);
     bool ok = write_lines(c, e);
     if (ok && opt_flag(c->o, OPT_JSON)) show_print_json(j);
-    json_decref(j);
+    else json_decref(j);
     return ok && peak_settle(&peak, c->o, e);
 }
 

@@ -26,8 +26,7 @@ bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is rep
     char **names;
     int64_t n;
     if (!file_list(out, &names, &n, e)) return false;
-    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
-    mem_free(names);
+    file_list_free(names, n);
     return n == 0 || fail(e, ERR_FAIL, "--out %s: is not empty. Choose another, or give --overwrite", out);
 }
 

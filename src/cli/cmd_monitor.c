@@ -18,7 +18,7 @@
 #include "monitor/wrap.h"
 #include "obs/sensors.h"
 
-enum { PLAIN_COLUMNS = 100 };
+enum { PLAIN_COLUMNS = 100, DIGITS = 15 };
 
 typedef struct Watcher {
     const Options *o;
@@ -36,11 +36,6 @@ typedef struct Watcher {
 static void print_text(const Str *s) {
     fwrite(str_text(s), 1, (size_t)s->len, stdout);
     fflush(stdout);
-}
-
-static void print_json(json_t *root) { /* takes over root */
-    show_print_digits(root, 15);
-    json_decref(root);
 }
 
 static double elapsed(const Watcher *w) {
@@ -72,7 +67,7 @@ static bool once(Watcher *w) {
     Str text = {0}, plain = {0};
     monitor_take(&w->m, &w->now, MONITOR_ALL);
     if (opt_flag(w->o, OPT_JSON)) {
-        print_json(view_json(&w->now));
+        show_print_digits(view_json(&w->now), DIGITS);
         return true;
     }
     view_text(&text, &w->now, NULL, (ViewShape){PLAIN_COLUMNS, w->utf8});
@@ -139,7 +134,7 @@ static bool wrap(Watcher *w, Err *e) {
     Str text = {0};
     wrap_text(&text, &report, w->utf8);
     if (opt_flag(w->o, OPT_JSON))
-        print_json(wrap_json(&report));
+        show_print_digits(wrap_json(&report), DIGITS);
     else
         fprintf(stderr, "snug monitor: %s", str_text(&text));
     str_free(&text);
@@ -187,7 +182,7 @@ static bool live(Watcher *w) {
     for (int64_t turn = 1; (!is_over(w) || turn == 1) && !leaves; turn++) {
         look(w);
         if (opt_flag(w->o, OPT_JSON))
-            print_json(view_json(&w->now));
+            show_print_digits(view_json(&w->now), DIGITS);
         else if (screen)
             show_on(screen, w);
         else

@@ -68,7 +68,7 @@ static bool print_plan(const PlanCase *c, Err *e) {
     if (opt_flag(b->o, OPT_LISTING)) prog_listing(&text, &b->ring.p);
     show_print_report(&text, as_json);
     if (as_json) show_print_json(root);
-    json_decref(root);
+    else json_decref(root);
     str_free(&text);
     if (ok && !fits) *e = refusal;
     return ok && fits && peak_settle(&peak, b->o, e);

@@ -105,8 +105,7 @@ static void leave_nothing(const char *out, const char *made) {
     int64_t n;
     if (!made[0] || !file_list(out, &names, &n, NULL)) return;
     bool only_lock = n == 0 || (n == 1 && !strcmp(names[0], ".lock"));
-    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
-    mem_free(names);
+    file_list_free(names, n);
     if (only_lock) file_remove_tree(made, NULL);
 }
 

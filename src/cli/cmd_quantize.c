@@ -184,7 +184,7 @@ static bool quantise(const Options *o, const ModelFiles *m, Err *e) {
         Peak peak = peak_of_job(&most.machine, most.process_bytes, most.host_bytes, most.device_bytes);
         json_object_set_new(root, "process_planned_bytes", json_integer(most.process_bytes));
         peak_json(root, &peak);
-        if (opt_flag(o, OPT_JSON)) show_print_json(root);
+        if (opt_flag(o, OPT_JSON)) show_print_json(json_incref(root));
         ok = peak_settle(&peak, o, e);
     }
     json_decref(root);

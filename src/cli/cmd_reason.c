@@ -126,7 +126,6 @@ static void print_summary(const Tally *t, const ReasonRun *run) { /* run: NULL a
     json_object_set_new(j, "rounds", rounds);
     if (run) reason_summary(j, run);
     show_print_json(j);
-    json_decref(j);
 }
 
 static void show(const Tally *t, const char *out) {

@@ -92,7 +92,6 @@ static bool plan(Session *s, Err *e) {
     if (opt_flag(b->o, OPT_JSON)) { /* the refusal as JSON too */
         json_t *root = show_plan_json(&b->job, &b->host, s->budget_bytes);
         show_print_json(root);
-        json_decref(root);
     }
     return false;
 }
@@ -217,9 +216,8 @@ static void fill_texts(Session *s, RunOptions *ro) {
     json_object_set_new(root, "memory_over_step", plan_timeline_json(&s->base.ring));
     const char *name = opt_text(s->base.o, OPT_RUN_NAME);
     if (name) json_object_set_new(root, "run_name", json_string(name));
-    char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    str_addf(&s->plan_json, "%s\n", dump);
-    mem_free(dump);
+    json_print(&s->plan_json, root, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS));
+    str_add_char(&s->plan_json, '\n');
     json_decref(root);
     ro->config_yaml = str_text(&s->config_yaml);
     ro->plan_json = str_text(&s->plan_json);
@@ -338,7 +336,6 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     json_object_set_new(o, "result", json_string(r->result));
     if (session->task) session->task->result(session, o);
     show_print_digits(o, JSON_ALL_DIGITS);
-    json_decref(o);
 }
 
 /* Asked to leave before the first step: the run's folder is as it was. */
@@ -349,7 +346,6 @@ static void report_stopped(int64_t steps) {
     json_object_set_new(o, "result", json_string(""));
     log_line("stopped by signal %d before the first step: nothing was written", (int)stop_signal);
     show_print_digits(o, JSON_ALL_DIGITS);
-    json_decref(o);
 }
 
 static void say_result(const Session *s, const RunResult *r, const Peak *peak) {

@@ -66,10 +66,7 @@ static void measure(void *user, Str *out) {
     if (r->replaying) json_object_set_new(f->line, "seconds_by_part", parts_json(f, now));
     peak_add_ring(f->line, ring, &f->peak);
     json_object_set_new(f->line, "result", json_string(f->path));
-    char *text = json_dumps(f->line, JSON_INDENT(2));
-    str_add(out, text ? text : "{}");
-    str_add(out, "\n");
-    mem_free(text);
+    str_add(out, json_print(out, f->line, JSON_INDENT(2)) ? "\n" : "{}\n");
 }
 
 /* Writes the result. Takes over line. */
@@ -85,7 +82,6 @@ static bool write_result(Finished *f, UnlearnRun *r, double began, json_t *line,
 /* Says the last line. */
 static bool finish(Finished *f, Err *e) {
     show_print_json(f->line);
-    json_decref(f->line);
     return peak_settle(&f->peak, f->r->o, e);
 }
 

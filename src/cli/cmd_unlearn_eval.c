@@ -264,9 +264,9 @@ static bool report(Evaluation *v, Err *e) {
     json_object_set_new(line, "seconds", json_real(sensors_seconds() - v->began));
     peak_add_most(line, &v->most);
     if (ok) show_print_json(line);
+    else json_decref(line);
     json_decref(all);
     json_decref(summary);
-    json_decref(line);
     return ok;
 }
 
@@ -329,13 +329,12 @@ typedef struct Comparison {
 
 static bool read_compared(Comparison *c, const char *folder, Err *e) {
     char path[1200];
-    const char *slash = strrchr(folder, '/');
     json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
     snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
     if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
     snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
     if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
-    c->method[c->n++] = (Compared){slash && slash[1] ? slash + 1 : folder, *summary, *spent};
+    c->method[c->n++] = (Compared){file_last_name(folder), *summary, *spent};
     return true;
 }
 
@@ -346,7 +345,6 @@ static bool write_page(const Comparison *c, const char *path, Err *e) {
     log_line("%d evaluations beside that of %s: %s", c->n - 1, c->method[0].name, path);
     json_t *line = json_pack("{s:i, s:s}", "compared", c->n, "page", path);
     show_print_json(line);
-    json_decref(line);
     return true;
 }
 
@@ -377,7 +375,6 @@ static bool check_audit(const char *path, Err *e) {
     json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "audit", path, "records", (json_int_t)a.records, "certified",
                              (json_int_t)a.certified, "chain", a.chain.link, "log", a.log);
     show_print_json(line);
-    json_decref(line);
     return true;
 }
 

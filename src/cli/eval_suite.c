@@ -128,7 +128,6 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
     json_object_update(root, more);
     json_decref(more);
     show_print_json(root);
-    json_decref(root);
 }
 
 static void say_speed(const SuiteJob *j) {

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,19 +17,13 @@ void jobs_folder(char to[JOBS_PATH]) {
         snprintf(to, JOBS_PATH, "%s/snug-%u", file_is_dir("/dev/shm") ? "/dev/shm" : "/tmp", (unsigned)geteuid());
 }
 
-/* The last part of a path. */
-static const char *last_part(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 void jobs_announce(JobStatus *s, const Options *o, const Ring *r, const char *unit, int64_t total) {
     char folder[JOBS_PATH], here[JOBS_PATH] = "";
     while (o->within) o = o->within;
     const char *out = opt_text(o, OPT_OUT), *name = opt_text(o, OPT_RUN_NAME);
     status_end(s);
     status_init(s);
-    if (!name) name = last_part(out ? out : opt_text(o, OPT_MODEL));
+    if (!name) name = file_last_name(out ? out : opt_text(o, OPT_MODEL));
     bool below = out && out[0] != '/' && getcwd(here, sizeof here);
     snprintf(s->name, sizeof s->name, "%s", name);
     snprintf(s->command, sizeof s->command, "%s", command_rows[o->command].name);

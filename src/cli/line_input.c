@@ -2,7 +2,6 @@
 #include "cli/line_input.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <wchar.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/library.h"
 #include "cli/cmd.h"
 
@@ -180,15 +180,14 @@ static void open_history(LineInput *in, const char *path) {
 void line_input_remember(LineInput *in, const char *text) {
     enter_history(in, text);
     json_t *j = in->history_fd >= 0 ? json_string(text) : NULL;
-    char *line = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
-    Str whole = {0};
-    if (line) str_addf(&whole, "%s\n", line);
-    if (line && !file_write(in->history_fd, whole.data, whole.len, in->history_path, NULL)) {
+    Str line = {0};
+    bool kept = json_add(&line, j, JSON_DIGITS);
+    str_add_char(&line, '\n');
+    if (kept && !file_write(in->history_fd, line.data, line.len, in->history_path, NULL)) {
         file_close(in->history_fd); /* what is typed is remembered until the end only */
         in->history_fd = -1;
     }
-    str_free(&whole);
-    mem_free(line);
+    str_free(&line);
     json_decref(j);
 }
 

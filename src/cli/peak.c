@@ -86,6 +86,6 @@ bool peak_finish(json_t *result, int64_t planned_bytes, const Options *o, Err *e
     json_object_set_new(result, "process_planned_bytes", json_integer(planned_bytes));
     peak_json(result, &p);
     if (opt_flag(o, OPT_JSON)) show_print_json(result);
-    json_decref(result);
+    else json_decref(result);
     return peak_settle(&p, o, e);
 }

@@ -227,7 +227,7 @@ static bool show(GenCase *c, const GenSpec *asked, const Err *why, Err *e) {
     show_print_report(&text, json);
     Peak peak = peak_of_planning(&c->setup.machine, c->setup.backend, &c->setup.ring.p, c->host.tokenizer);
     peak_add_planning(root, &peak);
-    if (json) show_print_json(root);
+    if (json) show_print_json(json_incref(root));
     bool ok = write_pictures(c, root, refusal ? refusal->text : NULL, e);
     json_decref(root);
     str_free(&text);

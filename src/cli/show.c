@@ -156,13 +156,14 @@ void show_print_report(const Str *text, bool json) {
     }
 }
 
-void show_print_json(const json_t *root) { show_print_digits(root, JSON_DIGITS); }
+void show_print_json(json_t *root) { show_print_digits(root, JSON_DIGITS); }
 
-void show_print_digits(const json_t *root, int digits) {
+void show_print_digits(json_t *root, int digits) {
     Str line = {0};
     json_add(&line, root, digits);
     printf("%s\n", str_text(&line));
     str_free(&line);
+    json_decref(root);
 }
 
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {

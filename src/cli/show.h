@@ -20,7 +20,7 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
 json_t *show_pools_json(const Ledger *l, int64_t budget_bytes); /* every pool and its lines; gives */
 /* Text of many lines: on standard output, or where JSON is to stand there, line by line to the log. */
 void show_print_report(const Str *text, bool json);
-void show_print_json(const json_t *root);                       /* one line on standard output */
-void show_print_digits(const json_t *root, int digits);         /* reals with so many */
+void show_print_json(json_t *root);                             /* one line on standard output; takes over root */
+void show_print_digits(json_t *root, int digits);               /* the same, reals with so many */
 
 #endif

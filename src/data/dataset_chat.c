@@ -148,30 +148,19 @@ static bool find_answer(RowMaker *m, Span *at, bool *found, json_t *before, cons
 
 /* ---- scoring ---- */
 
-static bool is_special(RowMaker *m, int32_t id, bool *special, Err *e) {
-    str_clear(&m->more);
-    if (!tokenizer_decode(m->o->tokenizer, &m->more, &id, 1, true, e)) return false;
-    bool hidden = !m->more.len;
-    str_clear(&m->more);
-    if (!tokenizer_decode(m->o->tokenizer, &m->more, &id, 1, false, e)) return false;
-    *special = hidden && m->more.len; /* a lone space may be empty either way */
-    return true;
-}
-
 /* The answer ends with EOS or else with its last special token: what the template writes behind that (the line end
  * of ChatML) the model is not asked for. Without either, all of it is the answer. */
-static bool end_answer(RowMaker *m, Sample *s, int64_t first, Err *e) {
+static void end_answer(const RowMaker *m, Sample *s, int64_t first) {
     int64_t end = first;
     uint32_t eos = (uint32_t)m->o->eos_id | SCORED;
     while (end < s->n && (m->o->eos_id < 0 || s->token[end] != eos)) end++;
     bool special = end < s->n;
     for (int64_t i = s->n - 1; !special && i >= first; i--) {
-        if (!is_special(m, (int32_t)(s->token[i] & ~SCORED), &special, e)) return false;
+        special = tokenizer_is_special(m->o->tokenizer, (int32_t)(s->token[i] & ~SCORED));
         end = i;
     }
     s->end_id = special ? (int32_t)(s->token[end] & ~SCORED) : m->o->eos_id;
     for (int64_t i = end + 1; special && i < s->n; i++) s->token[i] &= ~SCORED;
-    return true;
 }
 
 static bool encode_answer(RowMaker *m, Sample *s, int64_t *done, Span at, Err *e) {
@@ -179,8 +168,9 @@ static bool encode_answer(RowMaker *m, Sample *s, int64_t *done, Span at, Err *e
     if (!dataset_encode(m, s, text + *done, at.begin - *done, *done > 0, false, e)) return false;
     int64_t first = s->n;
     *done = at.end;
-    return dataset_encode(m, s, text + at.begin, at.end - at.begin, at.begin > 0, true, e) &&
-           end_answer(m, s, first, e);
+    if (!dataset_encode(m, s, text + at.begin, at.end - at.begin, at.begin > 0, true, e)) return false;
+    end_answer(m, s, first);
+    return true;
 }
 
 static bool encode_turns(RowMaker *m, Sample *s, json_t *before, const json_t *turns, int64_t score_from, Err *e) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/dataset_int.h"
 
@@ -44,11 +45,6 @@ bool dataset_need_text(const char **text, int64_t *bytes, Row *row, const char *
 
 /* ---- a template with {fields} ---- */
 
-static int add_bytes(const char *bytes, size_t n, void *out) {
-    str_add_bytes(out, bytes, (int64_t)n);
-    return 0;
-}
-
 /* Text goes in as it is, anything else as JSON. */
 static bool add_field(Str *out, Row *row, const char *name, Err *e) {
     RowField *f = row_get(row, name);
@@ -60,7 +56,7 @@ static bool add_field(Str *out, Row *row, const char *name, Err *e) {
         return true;
     }
     json_t *v = row_value(f);
-    json_dump_callback(v, add_bytes, out, JSON_ENCODE_ANY);
+    json_print(out, v, JSON_ENCODE_ANY);
     json_decref(v);
     return true;
 }

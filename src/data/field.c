@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/json.h"
 
 enum { NAMES_BYTES = 300, NAME_BYTES = 60 };
 
@@ -22,9 +22,7 @@ bool field_text(Str *out, const json_t *row, const char *name, Err *e) {
         return true;
     }
     if (!json_is_number(v)) return fail(e, ERR_FAIL, "field '%s' must be text or a number", name);
-    char *number = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    str_add(out, number);
-    mem_free(number);
+    json_add(out, v, 15);
     return true;
 }
 

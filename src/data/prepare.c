@@ -393,7 +393,6 @@ static void count(Prepare *p) {
         c->tokens += j->input[i].tokens;
     }
     c->shards = j->n_shards;
-    c->inputs_done = p->input;
     c->bytes_done = p->bytes_before;
     if (p->open)
         c->bytes_done += dataset_reader_done(&p->reader);

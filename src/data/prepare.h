@@ -25,7 +25,7 @@ typedef struct PrepareOptions {
 } PrepareOptions;
 
 typedef struct PrepareCounts {
-    int64_t inputs, inputs_done;
+    int64_t inputs;
     int64_t bytes, bytes_done; /* of the input files as they lie on disk */
     int64_t text_bytes;        /* that were tokenised here */
     int64_t rows, documents, dropped, tokens, shards;

@@ -69,12 +69,12 @@ static json_t *shards_json(const PrepareJob *j) {
 }
 
 static bool write_json(json_t *root, const PrepareJob *j, const char *name, Err *e) {
-    char path[1200], *text = json_dumps(root, JSON_INDENT(1));
+    char path[1200];
+    Str text = {0};
     path_in(path, sizeof path, j, name);
-    bool ok = file_write_all(path, text, (int64_t)strlen(text), e);
-    mem_free(text);
+    json_print(&text, root, JSON_INDENT(1));
     json_decref(root);
-    return ok;
+    return file_write_str(path, &text, e);
 }
 
 bool prepare_job_save(const PrepareJob *j, Err *e) {

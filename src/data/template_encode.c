@@ -21,15 +21,6 @@ bool template_encode_chat(const Template *t, const Tokenizer *k, TokenIds *out, 
     return ok;
 }
 
-static bool is_special(const Tokenizer *k, int32_t id) {
-    Str all = {0}, plain = {0};
-    bool ok = tokenizer_decode(k, &all, &id, 1, false, NULL) && tokenizer_decode(k, &plain, &id, 1, true, NULL);
-    bool special = ok && all.len && !plain.len;
-    str_free(&all);
-    str_free(&plain);
-    return special;
-}
-
 int32_t template_turn_end(const Template *t, const Tokenizer *k) {
     static const char answer[] = "zqanswerqz"; /* no template says it by itself */
     json_t *messages =
@@ -42,7 +33,7 @@ int32_t template_turn_end(const Template *t, const Tokenizer *k) {
     if (at) at += strlen(answer);
     ok = at && tokenizer_encode(k, &ids, at, (int64_t)strlen(at), TOKENIZE_PLAIN, NULL);
     for (int64_t i = 0; ok && end < 0 && i < ids.n; i++)
-        if (is_special(k, ids.ids[i])) end = ids.ids[i];
+        if (tokenizer_is_special(k, ids.ids[i])) end = ids.ids[i];
     token_ids_free(&ids);
     str_free(&text);
     json_decref(messages);

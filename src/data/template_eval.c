@@ -6,8 +6,7 @@
 
 /* ---- arithmetic ---- */
 
-static int64_t as_int(Value v) { return v.kind == V_BOOL ? v.b : v.i; }
-static double as_float(Value v) { return v.kind == V_FLOAT ? v.f : (double)as_int(v); }
+static double as_float(Value v) { return v.kind == V_FLOAT ? v.f : (double)tpl_as_int(v); }
 
 static Value overflow(Render *r) { return tpl_fail(r, "an integer of more than 64 bits is not supported"); }
 
@@ -105,12 +104,12 @@ Value tpl_binary(Render *r, TokenKind op, Value a, Value b) {
     if (a.kind == V_TEXT && op == T_MOD) return tpl_percent(r, a.text, b);
     if (a.kind == V_UNDEFINED || b.kind == V_UNDEFINED)
         return tpl_fail_undefined(r, a.kind == V_UNDEFINED ? a : b);
-    if (whole(a) && whole(b)) return integers(r, op, as_int(a), as_int(b));
+    if (whole(a) && whole(b)) return integers(r, op, tpl_as_int(a), tpl_as_int(b));
     if (tpl_is_number(a) && tpl_is_number(b)) return floats(r, op, as_float(a), as_float(b));
     if (op == T_ADD && a.kind == V_TEXT && b.kind == V_TEXT) return concat_texts(r, a.text, b.text);
     if (op == T_ADD && a.kind == b.kind && (a.kind == V_LIST || a.kind == V_TUPLE)) return concat_seqs(r, a, b);
-    if (op == T_MUL && repeatable(a) && whole(b)) return repeat(r, a, as_int(b));
-    if (op == T_MUL && repeatable(b) && whole(a)) return repeat(r, b, as_int(a));
+    if (op == T_MUL && repeatable(a) && whole(b)) return repeat(r, a, tpl_as_int(b));
+    if (op == T_MUL && repeatable(b) && whole(a)) return repeat(r, b, tpl_as_int(a));
     return tpl_fail(r, "'%s' cannot be applied to a %s and a %s", signs[op], tpl_type_name(a.kind),
                     tpl_type_name(b.kind));
 }
@@ -119,7 +118,7 @@ static Value eval_sign(Render *r, Value v, bool negative) {
     if (v.kind == V_UNDEFINED) return tpl_fail_undefined(r, v);
     if (v.kind == V_FLOAT) return tpl_float(negative ? -v.f : v.f);
     if (!whole(v)) return tpl_fail(r, "a %s has no sign", tpl_type_name(v.kind));
-    return integers(r, negative ? T_SUB : T_ADD, 0, as_int(v));
+    return integers(r, negative ? T_SUB : T_ADD, 0, tpl_as_int(v));
 }
 
 /* ---- comparisons ---- */
@@ -157,7 +156,7 @@ static int64_t border(Render *r, Value v, int64_t n, int64_t step, int64_t absen
         tpl_fail(r, "a slice index is a %s, not an integer", tpl_type_name(v.kind));
         return 0;
     }
-    int64_t i = as_int(v);
+    int64_t i = tpl_as_int(v);
     if (i < 0) i += n;
     return i < 0 ? (step < 0 ? -1 : 0) : i >= n ? (step < 0 ? n - 1 : n) : i;
 }
@@ -181,7 +180,7 @@ Value tpl_slice(Render *r, Value v, Value start, Value stop, Value step) {
         return tpl_fail(r, "a %s cannot be sliced", tpl_type_name(v.kind));
     if (!tpl_charge_bytes(r, v.kind == V_TEXT ? v.text.n * 2 : 0)) return v;
     int64_t n = tpl_length(v);
-    int64_t by = step.kind == V_ABSENT || step.kind == V_NONE ? 1 : whole(step) ? as_int(step) : 0;
+    int64_t by = step.kind == V_ABSENT || step.kind == V_NONE ? 1 : whole(step) ? tpl_as_int(step) : 0;
     if (by == 0) return tpl_fail(r, "a slice step is zero or not an integer");
     by = MAX2(MIN2(by, n + 1), -n - 1); /* one step past the end is as good as more, and cannot overflow */
     int64_t from = border(r, start, n, by, by > 0 ? 0 : n - 1), to = border(r, stop, n, by, by > 0 ? n : -1);
@@ -197,7 +196,7 @@ Value tpl_slice(Render *r, Value v, Value start, Value stop, Value step) {
 static bool subscript(Render *r, Value v, Value key, Value *out) {
     if (v.kind == V_DICT) return tpl_hashable(r, key) && tpl_dict_get(r, v.dict, key, out);
     if (!whole(key)) return false;
-    int64_t i = as_int(key);
+    int64_t i = tpl_as_int(key);
     if (v.kind == V_TEXT) {
         if (!tpl_charge_bytes(r, v.text.n * 2)) return false;
         int64_t n = tpl_points(v.text);

@@ -217,12 +217,7 @@ Value tpl_loop_attribute(Render *r, Loop *l, Text name) {
         return peek(r, l) ? l->next : tpl_undefined(WHY_HINT, TEXT("there is no next item"));
     const Builtin *b = tpl_row(methods, COUNT_OF(methods), name);
     if (!b) return tpl_undefined(WHY_ATTRIBUTE + V_LOOP, name);
-    Method *m = tpl_alloc(r, sizeof *m);
-    m->self = tpl_alloc(r, sizeof *m->self);
-    *m->self = (Value){.kind = V_LOOP, .loop = l};
-    m->builtin = b;
-    m->name = name;
-    return (Value){.kind = V_METHOD, .method = m};
+    return tpl_bind_method(r, b, name, (Value){.kind = V_LOOP, .loop = l});
 }
 
 static Flow run_for(Render *r, Scope *s, const Node *n) {

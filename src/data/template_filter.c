@@ -6,29 +6,23 @@
 
 #include "data/template_int.h"
 
-static bool given(Value v) { return v.kind != V_ABSENT && v.kind != V_NONE; }
-
 /* ---- text ---- */
 
-/* The method of a str, on whatever prints as one. */
-static Value by_method(Render *r, Value self, const Args *a, const char *name) {
-    Value text = tpl_to_string(r, self);
-    return r->failed ? self : tpl_str_method(tpl_text(name))->fn(r, text, a);
+static Value filter_trim(Render *r, Value self, const Args *a) { return tpl_str_method(r, self, a, "strip"); }
+static Value filter_upper(Render *r, Value self, const Args *a) { return tpl_str_method(r, self, a, "upper"); }
+static Value filter_lower(Render *r, Value self, const Args *a) { return tpl_str_method(r, self, a, "lower"); }
+static Value filter_capitalize(Render *r, Value self, const Args *a) {
+    return tpl_str_method(r, self, a, "capitalize");
 }
 
-static Value filter_trim(Render *r, Value self, const Args *a) { return by_method(r, self, a, "strip"); }
-static Value filter_upper(Render *r, Value self, const Args *a) { return by_method(r, self, a, "upper"); }
-static Value filter_lower(Render *r, Value self, const Args *a) { return by_method(r, self, a, "lower"); }
-static Value filter_capitalize(Render *r, Value self, const Args *a) {
-    return by_method(r, self, a, "capitalize");
-}
+/* Also "safe": markup does not exist here, nothing is escaped by itself, so nothing needs to be marked. */
 static Value filter_string(Render *r, Value self, const Args *a) { return tpl_to_string(r, self); }
 
 static Value filter_replace(Render *r, Value self, const Args *a) {
     Args text = *a;
     text.slot[0] = tpl_to_string(r, a->slot[0]);
     text.slot[1] = tpl_to_string(r, a->slot[1]);
-    return by_method(r, self, &text, "replace");
+    return tpl_str_method(r, self, &text, "replace");
 }
 
 static bool begins_word(int32_t c) { return tpl_is_space(c) || (c > 0 && c < 128 && strchr("-({[<", c)); }
@@ -76,7 +70,7 @@ static Text spaces(Render *r, int64_t n) { return tpl_binary(r, T_MUL, tpl_strin
 /* An amount of spaces, or the text itself. */
 static Text indentation(Render *r, Value v, const char *filter) {
     if (v.kind == V_TEXT) return v.text;
-    if (v.kind == V_INT || v.kind == V_BOOL) return spaces(r, v.kind == V_BOOL ? v.b : v.i);
+    if (v.kind == V_INT || v.kind == V_BOOL) return spaces(r, tpl_as_int(v));
     tpl_fail(r, "%s: an indent is a number or a str, not a %s", filter, tpl_type_name(v.kind));
     return TEXT("");
 }
@@ -110,11 +104,11 @@ static Value filter_tojson(Render *r, Value self, const Args *a) {
     Str s = {0};
     style.ascii = tpl_truth(a->slot[0]);
     style.sort = tpl_truth(a->slot[3]);
-    if (given(indent)) {
+    if (tpl_is_given(indent)) {
         style.indent = indentation(r, indent, "tojson");
         style.between = TEXT(",");
     }
-    if (given(separators)) {
+    if (tpl_is_given(separators)) {
         bool pair = (separators.kind == V_TUPLE || separators.kind == V_LIST) && separators.seq->n == 2;
         if (!pair || separators.seq->at[0].kind != V_TEXT || separators.seq->at[1].kind != V_TEXT)
             return tpl_fail(r, "tojson: separators are two strings");
@@ -202,7 +196,7 @@ static Value filter_abs(Render *r, Value self, const Args *a) {
     if (self.kind == V_FLOAT) return tpl_float(fabs(self.f));
     if (self.kind == V_UNDEFINED) return tpl_fail_undefined(r, self);
     if (!tpl_is_number(self)) return tpl_fail(r, "abs: needs a number, not a %s", tpl_type_name(self.kind));
-    int64_t i = self.kind == V_BOOL ? self.b : self.i;
+    int64_t i = tpl_as_int(self);
     return i < 0 ? tpl_binary(r, T_SUB, tpl_int(0), tpl_int(i)) : tpl_int(i);
 }
 
@@ -222,9 +216,9 @@ static Value filter_round(Render *r, Value self, const Args *a) {
     Text method = a->slot[1].kind == V_TEXT ? a->slot[1].text : TEXT("common");
     if (self.kind == V_UNDEFINED) return tpl_fail_undefined(r, self);
     if (!tpl_is_number(self)) return tpl_fail(r, "round: needs a number, not a %s", tpl_type_name(self.kind));
-    double f = self.kind == V_FLOAT ? self.f : self.kind == V_BOOL ? self.b : (double)self.i;
+    double f = self.kind == V_FLOAT ? self.f : (double)tpl_as_int(self);
     if (tpl_text_is(method, "common")) {
-        if (self.kind != V_FLOAT && places >= 0) return tpl_int(self.kind == V_BOOL ? self.b : self.i);
+        if (self.kind != V_FLOAT && places >= 0) return tpl_int(tpl_as_int(self));
         double rounded = isfinite(f) ? round_places(f, places) : f;
         return self.kind == V_FLOAT ? tpl_float(rounded) : tpl_int((int64_t)rounded);
     }
@@ -247,9 +241,6 @@ static Value filter_length(Render *r, Value self, const Args *a) {
     return n < 0 ? tpl_fail(r, "a %s has no length", tpl_type_name(self.kind)) : tpl_int(n);
 }
 
-/* Markup does not exist here: nothing is escaped by itself, so nothing needs to be marked as safe. */
-static Value filter_safe(Render *r, Value self, const Args *a) { return tpl_to_string(r, self); }
-
 static const Builtin filters[] = {
     {"abs", "", 0, filter_abs},
     {"capitalize", "", 0, filter_capitalize},
@@ -266,7 +257,7 @@ static const Builtin filters[] = {
     {"lower", "", 0, filter_lower},
     {"replace", "old new count", 2, filter_replace},
     {"round", "precision method", 0, filter_round},
-    {"safe", "", 0, filter_safe},
+    {"safe", "", 0, filter_string},
     {"string", "", 0, filter_string},
     {"title", "", 0, filter_title},
     {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson},

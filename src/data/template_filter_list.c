@@ -6,11 +6,9 @@
 
 #include "data/template_int.h"
 
-static bool given(Value v) { return v.kind != V_ABSENT && v.kind != V_NONE; }
-
 /* item.a.0.b for the path "a.0.b"; `otherwise` stands in for what is undefined on the way, when given. */
 static Value follow(Render *r, Value item, Value path, Value otherwise) {
-    if (!given(path)) return item;
+    if (!tpl_is_given(path)) return item;
     if (path.kind != V_TEXT) return tpl_get_item(r, item, path);
     for (int64_t at = 0; at <= path.text.n && !r->failed;) {
         int64_t dot = tpl_find(path.text, TEXT("."), at), end = dot < 0 ? path.text.n : dot, number = 0;
@@ -21,7 +19,7 @@ static Value follow(Render *r, Value item, Value path, Value otherwise) {
             number = number * 10 + (name.p[i] - '0');
         }
         item = tpl_get_item(r, item, digits ? tpl_int(number) : tpl_string(name));
-        if (item.kind == V_UNDEFINED && given(otherwise)) item = otherwise;
+        if (item.kind == V_UNDEFINED && tpl_is_given(otherwise)) item = otherwise;
         at = end + 1;
     }
     return item;

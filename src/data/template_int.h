@@ -166,7 +166,9 @@ Value tpl_dict_view(Render *r, const Dict *d, ValueKind kind); /* V_KEYS, V_VALU
 Value tpl_from_json(Render *r, const json_t *j);
 
 bool tpl_is_seq(Value v);
+bool tpl_is_given(Value v);  /* as an argument, and not none */
 bool tpl_is_number(Value v); /* bool, int, float */
+int64_t tpl_as_int(Value v); /* of a bool or an int */
 bool tpl_hashable(Render *r, Value v);
 const char *tpl_type_name(int kind);
 bool tpl_truth(Value v);
@@ -355,7 +357,8 @@ const Builtin *tpl_find_list_filter(Text name);
 const Builtin *tpl_find_test(Text name);
 bool tpl_find_global(Text name, Value *v);
 bool tpl_find_method(Render *r, Value self, Text name, Value *v); /* also what is refused, as undefined */
+Value tpl_bind_method(Render *r, const Builtin *b, Text name, Value self);
 Value tpl_split_lines(Render *r, Text t);
-const Builtin *tpl_str_method(Text name);
+Value tpl_str_method(Render *r, Value self, const Args *a, const char *name); /* on whatever prints as a str */
 
 #endif

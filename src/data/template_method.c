@@ -4,8 +4,6 @@
 
 #include "data/template_int.h"
 
-static bool given(Value v) { return v.kind != V_ABSENT && v.kind != V_NONE; }
-
 static Text need_text(Render *r, Value v, const char *method) {
     if (v.kind == V_TEXT) return v.text;
     tpl_fail(r, "%s() needs a str, not a %s", method, tpl_type_name(v.kind));
@@ -15,9 +13,9 @@ static Text need_text(Render *r, Value v, const char *method) {
 /* ---- strings: cutting ---- */
 
 static Value strip(Render *r, Value self, const Args *a, bool left, bool right) {
-    Text chars = given(a->slot[0]) ? need_text(r, a->slot[0], "strip") : TEXT("");
+    Text chars = tpl_is_given(a->slot[0]) ? need_text(r, a->slot[0], "strip") : TEXT("");
     if (!tpl_charge_bytes(r, self.text.n * (1 + chars.n))) return self;
-    return tpl_string(tpl_strip(self.text, given(a->slot[0]) ? &chars : NULL, left, right));
+    return tpl_string(tpl_strip(self.text, tpl_is_given(a->slot[0]) ? &chars : NULL, left, right));
 }
 
 static Value str_strip(Render *r, Value self, const Args *a) { return strip(r, self, a, true, true); }
@@ -91,7 +89,7 @@ static Value split(Render *r, Value self, const Args *a, bool from_right) {
     int64_t most = limit.kind == V_INT ? limit.i : -1;
     if (limit.kind != V_ABSENT && limit.kind != V_INT) return tpl_fail(r, "split() needs an integer as maxsplit");
     if (!tpl_charge_bytes(r, self.text.n * 2)) return out;
-    if (given(a->slot[0])) {
+    if (tpl_is_given(a->slot[0])) {
         Text by = need_text(r, a->slot[0], "split");
         if (by.n == 0) return tpl_fail(r, "split() needs a separator that is not empty");
         split_at(r, out.seq, self.text, by, most, from_right);
@@ -258,7 +256,7 @@ static Value str_replace(Render *r, Value self, const Args *a) {
     Text t = self.text, old = need_text(r, a->slot[0], "replace"), new = need_text(r, a->slot[1], "replace");
     int64_t most = a->slot[2].kind == V_INT ? a->slot[2].i : -1, from = 0, hit;
     Str s = {0};
-    if (given(a->slot[2]) && a->slot[2].kind != V_INT) return tpl_fail(r, "replace() needs an integer as count");
+    if (tpl_is_given(a->slot[2]) && a->slot[2].kind != V_INT) return tpl_fail(r, "replace() needs an integer as count");
     if (!tpl_charge_bytes(r, t.n)) return self;
     while (most != 0 && !r->failed && (hit = tpl_find(t, old, from)) >= 0) {
         /* an empty `old` stands before every character and at the end */
@@ -376,13 +374,27 @@ const Builtin *tpl_row(const Builtin *table, int n, Text name) {
     return NULL;
 }
 
-const Builtin *tpl_str_method(Text name) { return tpl_row(str_methods, COUNT_OF(str_methods), name); }
+static const Builtin *str_method(Text name) { return tpl_row(str_methods, COUNT_OF(str_methods), name); }
+
+Value tpl_str_method(Render *r, Value self, const Args *a, const char *name) {
+    Value text = tpl_to_string(r, self);
+    return r->failed ? self : str_method(tpl_text(name))->fn(r, text, a);
+}
+
+Value tpl_bind_method(Render *r, const Builtin *b, Text name, Value self) {
+    Method *m = tpl_alloc(r, sizeof *m);
+    m->self = tpl_alloc(r, sizeof *m->self);
+    *m->self = self;
+    m->builtin = b;
+    m->name = name;
+    return (Value){.kind = V_METHOD, .method = m};
+}
 
 bool tpl_find_method(Render *r, Value self, Text name, Value *v) {
     const Builtin *b = NULL;
     bool other = false, changes = name.n > 2 && tpl_text_equal(part(name, 0, 2), TEXT("__"));
     if (self.kind == V_TEXT) {
-        b = tpl_str_method(name);
+        b = str_method(name);
         other = listed(str_others, COUNT_OF(str_others), name);
     } else if (self.kind == V_LIST) {
         b = tpl_row(list_methods, COUNT_OF(list_methods), name);
@@ -396,11 +408,6 @@ bool tpl_find_method(Render *r, Value self, Text name, Value *v) {
     }
     if (changes) *v = tpl_undefined(WHY_UNSAFE, name);
     if (changes || (!b && !other)) return changes;
-    Method *m = tpl_alloc(r, sizeof *m);
-    m->self = tpl_alloc(r, sizeof *m->self);
-    *m->self = self;
-    m->builtin = b;
-    m->name = name;
-    *v = (Value){.kind = V_METHOD, .method = m};
+    *v = tpl_bind_method(r, b, name, self);
     return true;
 }

@@ -24,13 +24,17 @@ static Node *wrap(Parser *p, NodeKind kind, Node *a) {
     return n;
 }
 
+/* Inside brackets that were opened: steps over the comma after `before`, or over the end. */
+static bool at_element(Parser *p, const Node *before, TokenKind end) {
+    if (p->failed || tpl_accept(p, end)) return false;
+    return !before || (tpl_expect(p, T_COMMA) && !tpl_accept(p, end));
+}
+
 /* name=value or value, between brackets that the caller has opened. */
 static Node *parse_args(Parser *p) {
     Node *first = NULL, **last = &first;
     bool keywords = false;
-    while (!p->failed && !tpl_accept(p, T_RPAREN)) {
-        if (first && !tpl_expect(p, T_COMMA)) break;
-        if (first && tpl_accept(p, T_RPAREN)) break;
+    while (at_element(p, first, T_RPAREN)) {
         Node *arg = tpl_node(p, N_ARG);
         if (p->at->kind == T_MUL || p->at->kind == T_POW) {
             tpl_parse_fail(p, p->at->line, "'*' and '**' arguments are not supported");
@@ -131,9 +135,7 @@ static Node *parse_postfix(Parser *p, Node *n) {
 
 static Node *parse_list(Parser *p) {
     Node *n = tpl_node(p, N_LIST), **last = &n->list;
-    while (!p->failed && !tpl_accept(p, T_RBRACKET)) {
-        if (n->list && !tpl_expect(p, T_COMMA)) break;
-        if (n->list && tpl_accept(p, T_RBRACKET)) break;
+    while (at_element(p, n->list, T_RBRACKET)) {
         *last = wrap(p, N_ARG, tpl_parse_expression(p, true));
         last = &(*last)->next;
     }
@@ -142,9 +144,7 @@ static Node *parse_list(Parser *p) {
 
 static Node *parse_dict(Parser *p) {
     Node *n = tpl_node(p, N_DICT), **last = &n->list;
-    while (!p->failed && !tpl_accept(p, T_RBRACE)) {
-        if (n->list && !tpl_expect(p, T_COMMA)) break;
-        if (n->list && tpl_accept(p, T_RBRACE)) break;
+    while (at_element(p, n->list, T_RBRACE)) {
         *last = wrap(p, N_PAIR, tpl_parse_expression(p, true));
         tpl_expect(p, T_COLON);
         (*last)->b = tpl_parse_expression(p, true);

@@ -279,13 +279,13 @@ static void put_padded(Render *r, Str *to, Text t, const Spec *s) {
 static void put_number(Render *r, Str *to, Value v, const Spec *s) {
     char format[24], text[2400];
     bool whole = s->conversion == 'd' || s->conversion == 'i';
-    double f = v.kind == V_FLOAT ? v.f : v.kind == V_BOOL ? v.b : (double)v.i;
+    double f = v.kind == V_FLOAT ? v.f : (double)tpl_as_int(v);
     if (!tpl_is_number(v) || (whole && !(fabs(f) < 9.3e18))) {
         tpl_fail(r, "%%%c in a format cannot take this %s", s->conversion, tpl_type_name(v.kind));
         return;
     }
     if (whole) {
-        long long i = v.kind == V_FLOAT ? (long long)v.f : v.kind == V_BOOL ? v.b : v.i;
+        long long i = v.kind == V_FLOAT ? (long long)v.f : tpl_as_int(v);
         snprintf(format, sizeof format, "%%%s*.*lld", s->flags);
         snprintf(text, sizeof text, format, s->width, s->precision, i);
     } else {

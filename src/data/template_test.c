@@ -27,13 +27,8 @@ static Value test_callable(Render *r, Value v, const Args *a) {
     return tpl_bool(v.kind == V_MACRO || v.kind == V_FUNCTION || v.kind == V_METHOD || v.kind == V_UNDEFINED);
 }
 
-static Value by_method(Render *r, Value v, const char *name, const Args *a) {
-    Value text = tpl_to_string(r, v);
-    return r->failed ? v : tpl_str_method(tpl_text(name))->fn(r, text, a);
-}
-
-static Value test_lower(Render *r, Value v, const Args *a) { return by_method(r, v, "islower", a); }
-static Value test_upper(Render *r, Value v, const Args *a) { return by_method(r, v, "isupper", a); }
+static Value test_lower(Render *r, Value v, const Args *a) { return tpl_str_method(r, v, a, "islower"); }
+static Value test_upper(Render *r, Value v, const Args *a) { return tpl_str_method(r, v, a, "isupper"); }
 
 static Value rest_is(Render *r, Value v, Value divisor, int64_t rest) {
     return tpl_bool(tpl_equal(r, tpl_binary(r, T_MOD, v, divisor), tpl_int(rest)));

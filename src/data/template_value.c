@@ -24,7 +24,9 @@ const char *tpl_type_name(int kind) {
 }
 
 bool tpl_is_seq(Value v) { return v.kind >= V_LIST && v.kind <= V_ITEMS; }
+bool tpl_is_given(Value v) { return v.kind != V_ABSENT && v.kind != V_NONE; }
 bool tpl_is_number(Value v) { return v.kind == V_BOOL || v.kind == V_INT || v.kind == V_FLOAT; }
+int64_t tpl_as_int(Value v) { return v.kind == V_BOOL ? v.b : v.i; }
 
 /* ---- making ---- */
 
@@ -174,10 +176,8 @@ bool tpl_truth(Value v) {
     }
 }
 
-static int64_t as_int(Value v) { return v.kind == V_BOOL ? v.b : v.i; }
-
 /* An extended float holds every int64_t exactly, so mixed comparisons are exact. */
-static long double as_number(Value v) { return v.kind == V_FLOAT ? (long double)v.f : (long double)as_int(v); }
+static long double as_number(Value v) { return v.kind == V_FLOAT ? (long double)v.f : (long double)tpl_as_int(v); }
 
 static bool seqs_equal(Render *r, const Seq *a, const Seq *b) {
     if (a->n != b->n || !tpl_charge(r, a->n / 4)) return false;

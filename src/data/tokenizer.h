@@ -63,6 +63,7 @@ int64_t token_stream_bytes(const TokenStream *s); /* the most that it has held s
 /* Appends the text of ids. Bytes that do not form UTF-8 (a character cut at the end, say) come out as U+FFFD.
  * An id that no piece has is refused; skip_special leaves special tokens out. */
 bool tokenizer_decode(const Tokenizer *t, Str *out, const int32_t *ids, int64_t n, bool skip_special, Err *e);
+bool tokenizer_is_special(const Tokenizer *t, int32_t id); /* an id below the vocabulary's size */
 
 int64_t tokenizer_vocab_size(const Tokenizer *t);            /* highest id + 1, added tokens included */
 int32_t tokenizer_id(const Tokenizer *t, const char *token); /* exact piece or added token; -1 when absent */

@@ -196,7 +196,7 @@ static bool run_step(Texts *to, const Texts *from, const TokStep *step, TokMatch
     }
 }
 
-static bool is_special(const Tokenizer *t, int32_t id) {
+bool tokenizer_is_special(const Tokenizer *t, int32_t id) {
     return t->special_bits[id / 8] >> id % 8 & 1;
 }
 
@@ -213,7 +213,7 @@ static bool add_pieces(const Tokenizer *t, Texts *to, const int32_t *ids, int64_
         if (!piece)
             return fail(e, ERR_FAIL, "token id %d (number %lld of %lld) is not in the vocabulary of %d",
                         (int)ids[i], (long long)i, (long long)n, (int)t->vocab.n);
-        if (skip_special && is_special(t, ids[i])) continue;
+        if (skip_special && tokenizer_is_special(t, ids[i])) continue;
         if (!t->has_decoder && to->n) str_add_char(&to->bytes, ' '); /* pieces side by side */
         str_add(&to->bytes, piece);
         texts_end_one(to);

@@ -27,6 +27,7 @@ void tok_utf8_repair(Str *out, const char *s, int64_t n);  /* invalid runs becom
 int32_t tok_utf8_decode(const char *s, int *bytes);        /* s is valid */
 int tok_utf8_encode(int32_t c, char *to);                  /* 1 to 4 bytes */
 bool tok_utf8_valid(const char *s, int64_t n);
+int64_t tok_skip_ascii(const char *s, int64_t i, int64_t n); /* from i, past whole eights of ASCII bytes */
 bool tok_is_space(int32_t c);                              /* White_Space */
 bool tok_is_word(int32_t c);                               /* what a regex calls \w */
 bool tok_is_unnormalized(int32_t c);                       /* normalisation must leave it alone */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "data/tokenizer_int.h"
 
@@ -153,16 +154,11 @@ static bool build_json(json_t **root, Piece *pieces, int64_t n, Err *e) {
     return true;
 }
 
-static int add_to_str(const char *bytes, size_t n, void *str) {
-    str_add_bytes(str, bytes, (int64_t)n);
-    return 0;
-}
-
 static bool write_files(const char *folder, const json_t *root, Err *e) {
     Str text = {0}, path = {0}, config_path = {0};
     str_addf(&path, "%s/tokenizer.json", folder);
     str_addf(&config_path, "%s/tokenizer_config.json", folder);
-    json_dump_callback(root, add_to_str, &text, JSON_INDENT(1));
+    json_print(&text, root, JSON_INDENT(1));
     str_add_char(&text, '\n');
     bool ok = file_make_dirs(folder, e) && file_write_all(path.data, text.data, text.len, e) &&
               file_write_all(config_path.data, config_text, (int64_t)sizeof config_text - 1, e);

@@ -110,12 +110,7 @@ static bool is_ascii(char c) {
 }
 
 static bool needs_form(const char *s, int64_t n, int options) {
-    for (int64_t i = 0; i < n;) {
-        uint64_t eight;
-        if (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) {
-            i += 8;
-            continue;
-        }
+    for (int64_t i = 0; (i = tok_skip_ascii(s, i, n)) < n;) {
         int bytes;
         int32_t point = tok_utf8_decode(s + i, &bytes);
         if (point >= 0x80 && !is_settled(point, options)) return true;

@@ -5,6 +5,7 @@
  * utf8proc's). A model sees the ids that library made, so both differences are written down here. */
 #include "data/tokenizer_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -89,12 +90,7 @@ int tok_utf8_check(const char *s, int64_t n, bool *valid) {
 }
 
 bool tok_utf8_valid(const char *s, int64_t n) {
-    for (int64_t i = 0; i < n;) {
-        uint64_t eight;
-        if (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) {
-            i += 8;
-            continue;
-        }
+    for (int64_t i = 0; (i = tok_skip_ascii(s, i, n)) < n;) {
         bool valid;
         i += tok_utf8_check(s + i, n - i, &valid);
         if (!valid) return false;
@@ -112,6 +108,12 @@ void tok_utf8_repair(Str *out, const char *s, int64_t n) {
             str_add_bytes(out, "\xef\xbf\xbd", 3);
         i += bytes;
     }
+}
+
+int64_t tok_skip_ascii(const char *s, int64_t i, int64_t n) {
+    uint64_t eight;
+    while (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) i += 8;
+    return i;
 }
 
 int32_t tok_utf8_decode(const char *s, int *bytes) {
@@ -140,40 +142,23 @@ bool tok_is_word(int32_t c) {
     return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC;
 }
 
-bool tok_is_unnormalized(int32_t c) {
-    int from = 0, to = COUNT_OF(unnormalized);
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (c > unnormalized[middle].last)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from < COUNT_OF(unnormalized) && c >= unnormalized[from].first;
+static int by_range(const void *character, const void *row) { /* rows of both tables begin as a Range does */
+    int32_t c = *(const int32_t *)character;
+    const Range *range = row;
+    return c < range->first ? -1 : c > range->last;
 }
 
-static bool is_newer(int32_t c) { /* `newer` ascends */
-    int from = 0, to = COUNT_OF(newer);
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (c > newer[middle].last)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from < COUNT_OF(newer) && c >= newer[from].first;
+bool tok_is_unnormalized(int32_t c) {
+    return bsearch(&c, unnormalized, COUNT_OF(unnormalized), sizeof *unnormalized, by_range);
 }
+
+static bool is_newer(int32_t c) { return bsearch(&c, newer, COUNT_OF(newer), sizeof *newer, by_range); }
 
 bool tok_has_newer(const char *s, int64_t n) {
     /* The blocks below U+10000 that hold newer characters, by code point / 256; beyond, all are looked up. */
     static const bool block[256] = {[0x08] = 1, [0x0c] = 1, [0x0e] = 1, [0x1b] = 1, [0x1c] = 1,
                                     [0x24] = 1, [0x2f] = 1, [0x31] = 1, [0xa7] = 1};
-    for (int64_t i = 0; i < n;) {
-        uint64_t eight;
-        if (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) {
-            i += 8;
-            continue;
-        }
+    for (int64_t i = 0; (i = tok_skip_ascii(s, i, n)) < n;) {
         int bytes;
         int32_t c = tok_utf8_decode(s + i, &bytes);
         if ((c >= 0x10000 || block[c >> 8]) && is_newer(c)) return true;

@@ -54,6 +54,7 @@ typedef struct Request {
 
 /* How a sample of the request is drawn; drawable: ids below it have a text, 0: all. */
 DrawHow request_how(const Request *r, int sample, int32_t drawable);
+bool request_stops(const Request *r, int32_t id); /* it is one of its stop ids */
 
 typedef enum GenEnd { GEN_END_ID, GEN_END_TEXT, GEN_END_LENGTH, GEN_END_CANCELLED } GenEnd;
 const char *gen_end_name(GenEnd end); /* "stop", "stop", "length", "interrupted" */

@@ -91,7 +91,7 @@ void slot_end(Engine *n, int slot, GenEnd end) {
     leave(n, s);
 }
 
-static bool is_stop_id(const Request *r, int32_t id) {
+bool request_stops(const Request *r, int32_t id) {
     for (int i = 0; i < r->n_stop_ids; i++)
         if (r->stop_id[i] == id) return true;
     return false;
@@ -117,7 +117,7 @@ void slot_take_token(Engine *n, int slot, Drawn drawn) {
     n->counts.new_tokens++;
     bool given = count <= r->n_forced, stopped = false; /* a given continuation is not stopped */
     Err e = {0};
-    if (!given && is_stop_id(r, drawn.id)) {
+    if (!given && request_stops(r, drawn.id)) {
         slot_end(n, slot, GEN_END_ID);
         return;
     }

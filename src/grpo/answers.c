@@ -162,19 +162,13 @@ typedef struct RestAsking {
     const int64_t *which, *kept;
 } RestAsking;
 
-static bool is_stop(const GrpoGenerator *v, int32_t id) {
-    for (int i = 0; i < v->n_stop_ids; i++)
-        if (v->stop_id[i] == id) return true;
-    return false;
-}
-
 /* An answer whose last kept token ends it is asked for its text alone: a given continuation does not stop. */
 static bool submit_rest(void *user, int64_t i, Err *e) {
     RestAsking *r = user;
     Completion *c = &r->p.to->c[r->which[i]];
     int64_t kept = r->kept[i];
-    bool ended = is_stop(r->p.voice, c->ids[c->n_prompt + kept - 1]);
     Request q = request_of(r->p.voice, r->p.ask, r->which[i] / r->p.ask->samples);
+    bool ended = request_stops(&q, c->ids[c->n_prompt + kept - 1]);
     q.prompt = c->ids, q.n_prompt = c->n_prompt, q.samples = 1, q.first_sample = c->sample, q.number = i;
     q.forced = c->ids + c->n_prompt;
     q.n_forced = kept - ended;

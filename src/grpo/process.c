@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/child.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -338,10 +339,7 @@ void scorer_line(Str *out, int64_t id, const RewardInput *in) {
     json_object_set_new(line, "completion", clean_json(in->policy));
     json_object_set_new(line, "answer", clean_json(in->answer));
     json_object_set_new(line, "columns", item->columns ? json_incref(item->columns) : json_null());
-    char *text = json_dumps(line, JSON_COMPACT);
-    CHECK(text);
-    str_add(out, text);
+    CHECK(json_add(out, line, JSON_ALL_DIGITS));
     str_add_char(out, '\n');
-    mem_free(text);
     json_decref(line);
 }

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/choose.h"
-#include "base/mem.h"
+#include "base/json.h"
 #include "grpo/clean.h"
 #include "grpo/remote_int.h"
 
@@ -69,10 +69,7 @@ void remote_body(Str *out, const RemoteSpec *s, const char *prompt) {
     } else {
         set_sampling(body, s, "max_tokens");
     }
-    char *text = json_dumps(body, JSON_COMPACT);
-    CHECK(text);
-    str_add(out, text);
-    mem_free(text);
+    CHECK(json_add(out, body, JSON_ALL_DIGITS));
     json_decref(body);
 }
 

@@ -69,17 +69,20 @@ static const char *read_number(double *value, const char *p, const char *text) {
     return q;
 }
 
+/* The first number that begins at `at` or later. Gives where it ends; NULL: there is none. */
+static const char *next_number(double *value, const char *at, const char *text) {
+    const char *end = NULL;
+    while (*at && !(end = read_number(value, at, text))) at++;
+    return end;
+}
+
 static bool near(double a, double b) {
     return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
 }
 
 static bool last_number_of(double *value, const char *text) {
     bool found = false;
-    for (const char *p = text; *p;) {
-        const char *end = read_number(value, p, text);
-        found |= end != NULL;
-        p = end ? end : p + 1;
-    }
+    for (const char *p = text; (p = next_number(value, p, text));) found = true;
     return found;
 }
 
@@ -96,12 +99,8 @@ static double easy_math(const RewardInput *in) {
     str_add_trimmed(&text, in->answer);
     const char *tail = text_tail(str_text(&text), TAIL);
     bool number = answer_value(&gold, in->item->gold), found = !number && strstr(tail, in->item->gold);
-    for (const char *p = tail; number && *p && !found;) {
-        const char *end =
-            read_number(&value, p, str_text(&text)); /* a number that began before the tail is none */
-        found = end && near(value, gold);
-        p = end ? end : p + 1;
-    }
+    for (const char *p = tail; number && !found && (p = next_number(&value, p, str_text(&text)));)
+        found = near(value, gold); /* a number that began before the tail is none */
     str_free(&text);
     return found;
 }
@@ -185,11 +184,8 @@ static double gold_match(const RewardInput *in) {
 static bool states(const char *text, const char *gold) {
     double want, value;
     if (!answer_value(&want, gold)) return strcasestr(text, gold) != NULL;
-    for (const char *p = text; *p;) {
-        const char *end = read_number(&value, p, text);
-        if (end && near(value, want)) return true;
-        p = end ? end : p + 1;
-    }
+    for (const char *p = text; (p = next_number(&value, p, text));)
+        if (near(value, want)) return true;
     return false;
 }
 

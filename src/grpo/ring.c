@@ -89,8 +89,6 @@ static GenSpec passes_of(const GrpoSpec *s, const Job *j, const ModelSpec *model
 /* Log-probabilities of the rows that the next micro-steps train on: the same inputs, another model. */
 static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
     Program *p = &j->ring->p;
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
     p->model = GRPO_REFERENCE;
     ModelSpec kept = s->reference;
     int64_t offload = j->spec.side_offload[GRPO_SIDE_REFERENCE];
@@ -98,10 +96,9 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
     if (s->reference_kind == REFERENCE_BASE) r->reference = model_twin(p, &j->m, false);
     else model_weights(p, &r->reference, &kept, NULL);
     p->model = NULL;
-    in.id_order = NONE;
     r->phase_reference = prog_begin_phase(p, GRPO_REFERENCE, MAX2(j->spec.accum, 2));
-    model_hidden(p, &r->reference, &in, &out);
-    r->reference_logp = op_head_logp(p, out.hidden, r->reference.head, j->labels, job_head_attr(j));
+    r->reference_logp =
+        op_head_logp(p, job_hidden(j, &r->reference), r->reference.head, j->labels, job_head_attr(j));
     prog_end_phase(p);
     if (s->reference_kind == REFERENCE_MODEL) model_homes(p, &r->reference, j->ring->machine.kind);
 }
@@ -109,12 +106,8 @@ static void record_reference(GrpoRing *r, const GrpoSpec *s, Job *j) {
 /* The same of the policy as it stands, for updates that follow others of the same answers. */
 static void record_old(GrpoRing *r, Job *j, const Model *policy) {
     Program *p = &j->ring->p;
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
-    in.id_order = NONE;
     r->phase_old = prog_begin_phase(p, "old", MAX2(j->spec.accum, 2));
-    model_hidden(p, policy, &in, &out);
-    r->old_logp = op_head_logp(p, out.hidden, policy->head, j->labels, job_head_attr(j));
+    r->old_logp = op_head_logp(p, job_hidden(j, policy), policy->head, j->labels, job_head_attr(j));
     prog_end_phase(p);
 }
 
@@ -123,15 +116,11 @@ static void record_old(GrpoRing *r, Job *j, const Model *policy) {
 static void record_verify(GrpoRing *r, Job *j, const Model *policy) {
     Program *p = &j->ring->p;
     int64_t rows = j->spec.micro_batch * j->spec.seq;
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
-    in.id_order = NONE;
     r->verify_how = prog_tensor(p, "verify_how", ROLE_INPUT, FMT_I32, 2, DIMS(rows, DRAW_WORDS));
     r->verify_drawn = prog_tensor(p, "verify_drawn", ROLE_STATISTIC, FMT_I32, 1, DIMS(rows));
     r->phase_verify = prog_begin_phase(p, "verify", MAX2(j->spec.accum, 2));
-    model_hidden(p, policy, &in, &out);
-    r->verify_logp =
-        op_head_draw(p, out.hidden, policy->head, j->labels, job_head_attr(j), r->verify_how, r->verify_drawn);
+    r->verify_logp = op_head_draw(p, job_hidden(j, policy), policy->head, j->labels, job_head_attr(j), r->verify_how,
+                                  r->verify_drawn);
     prog_end_phase(p);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 void rollout_init(Rollout *r, int64_t completions, int64_t context, int64_t answer) {
     *r = (Rollout){.n = completions, .context = context, .answer = answer, .number = -1};
     arena_init(&r->arena, "rollout");
@@ -48,18 +50,6 @@ static void read_given(double *given, const json_t *list) { /* NULL: of a checkp
     }
 }
 
-static json_t *ids_json(const int32_t *ids, int64_t n) {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-    return list;
-}
-
-static json_t *floats_json(const float *x, int64_t n) { /* a float as a double: what is read back is the same */
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_real((double)x[i]));
-    return list;
-}
-
 json_t *rollout_json(const Rollout *r) {
     json_t *list = json_array();
     for (int64_t i = 0; i < r->n; i++) {
@@ -68,9 +58,9 @@ json_t *rollout_json(const Rollout *r) {
         json_array_append_new(
             list,
             json_pack("{s:I, s:i, s:I, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:f, s:f}", "item", (json_int_t)c->item,
-                      "sample", c->sample, "prompt", (json_int_t)c->n_prompt, "ids", ids_json(c->ids, c->n),
-                      "sampled", floats_json(c->sampled, n), "ref", floats_json(c->ref, n), "old",
-                      floats_json(c->old, n), "truncated", c->truncated, "failed", c->failed, "given",
+                      "sample", c->sample, "prompt", (json_int_t)c->n_prompt, "ids", json_ids(c->ids, c->n),
+                      "sampled", json_floats(c->sampled, n), "ref", json_floats(c->ref, n), "old",
+                      json_floats(c->old, n), "truncated", c->truncated, "failed", c->failed, "given",
                       given_json(c->given), "reward", c->reward, "advantage", c->advantage));
     }
     return json_pack("{s:I, s:o}", "number", (json_int_t)r->number, "completions", list);

@@ -400,8 +400,7 @@ static json_t *score_json(const ScoreMean *s) {
 
 /* What the metrics say of a rollout, which the rest of its updates says too. */
 static json_t *counts_json(const GrpoFacts *f) {
-    return json_pack("{s:I, s:I, s:I}", "unscored", (json_int_t)f->unscored, "redrawn", (json_int_t)f->redrawn,
-                     "verifications", (json_int_t)f->verifications);
+    return JSON_COUNTS({"unscored", f->unscored}, {"redrawn", f->redrawn}, {"verifications", f->verifications});
 }
 
 static bool restore_rollout(GrpoRun *g, const json_t *rollout, const json_t *counts, Err *e) {

@@ -9,7 +9,6 @@
 #include "base/html.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/units.h"
 #include "grpo/clean.h"
 
@@ -42,10 +41,8 @@ static void add_texts(json_t *row, const SampleRow *r) {
 }
 
 static void add_line(Str *out, const json_t *row) {
-    char *text = json_dumps(row, JSON_REAL_PRECISION(DIGITS));
-    CHECK(text);
-    str_addf(out, "%s\n", text);
-    mem_free(text);
+    CHECK(json_print(out, row, JSON_REAL_PRECISION(DIGITS)));
+    str_add_char(out, '\n');
 }
 
 static const char *text_of(const json_t *row, const char *key) {

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "base/library.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { LISTENERS = 64, CONNECTIONS = 128, END_OF_STREAM = -1 };
@@ -124,9 +125,7 @@ static int answer_words(Server *s, void *connection, unsigned status, const char
 }
 
 static void add_json(Str *out, json_t *root) { /* takes over root */
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    str_add(out, dump);
-    mem_free(dump);
+    json_add(out, root, 15);
     json_decref(root);
 }
 

@@ -39,11 +39,6 @@ static int64_t name_step(const char *name, const char **rest) {
     return strtoll(digits, NULL, 10);
 }
 
-static void free_names(char **names, int64_t n) {
-    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
-    mem_free(names);
-}
-
 static int ascending(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
@@ -66,7 +61,7 @@ bool checkpoint_list(const char *run_folder, int64_t **steps, int64_t *n, Err *e
                   : there)
             list[count++] = step;
     }
-    free_names(names, n_names);
+    file_list_free(names, n_names);
     qsort(list, (size_t)count, sizeof *list, ascending);
     *steps = list;
     *n = count;
@@ -173,6 +168,6 @@ bool checkpoint_recover(const char *run_folder, Err *e) {
         if (step < 0 || rest[0] != '.') continue;
         ok = checkpoint_path(path, sizeof path, run_folder, step, e) && folder_recover(path, e);
     }
-    free_names(names, n);
+    file_list_free(names, n);
     return ok;
 }

@@ -7,15 +7,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/str.h"
 
 static const char *const markers[] = {"config.json", "adapter_config.json", "trainer_state.json"};
-
-static void free_names(char **names, int64_t n) {
-    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
-    mem_free(names);
-}
 
 /* Copies a path without the slashes at its end: "out/" and "out" have the same siblings. */
 static bool copy_path(char *to, size_t size, const char *path, Err *e) {
@@ -35,7 +29,7 @@ static bool may_replace(const char *path, Err *e) {
     int64_t n;
     if (!file_exists(path)) return true;
     if (!file_list(path, &names, &n, e)) return false;
-    free_names(names, n);
+    file_list_free(names, n);
     for (int i = 0; i < COUNT_OF(markers) && n; i++) {
         snprintf(inner, sizeof inner, "%s/%s", path, markers[i]);
         if (file_exists(inner)) return true;
@@ -94,7 +88,7 @@ static bool flush_tree(const char *path, Err *e) {
         else if (strstr(names[i], ".tmp-")) ok = fail(e, ERR_FAIL, "%s: was begun but never completed", inner);
         else ok = file_is_dir(inner) ? flush_tree(inner, e) : flush_file(inner, e);
     }
-    free_names(names, n);
+    file_list_free(names, n);
     return ok && file_sync_dir(path, e);
 }
 
@@ -166,6 +160,6 @@ bool folder_recover(const char *path, Err *e) {
         snprintf(inner, sizeof inner, "%s/%s", parent, names[i]);
         ok = file_remove_tree(inner, e);
     }
-    free_names(names, n);
+    file_list_free(names, n);
     return ok;
 }

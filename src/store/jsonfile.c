@@ -37,18 +37,9 @@ void jsonfile_set(json_t **root, const char *key, json_t *value) {
     }
 }
 
-static int add_bytes(const char *bytes, size_t n, void *out) {
-    str_add_bytes(out, bytes, (int64_t)n);
-    return 0;
-}
-
-bool jsonfile_print(Str *out, const json_t *root, size_t jansson_flags) {
-    return root && json_dump_callback(root, add_bytes, out, jansson_flags) == 0;
-}
-
 int64_t jsonfile_bytes(json_t *root) {
     Str text = {0};
-    int64_t bytes = jsonfile_print(&text, root, JSON_INDENT(2)) ? text.len + 1 : 0;
+    int64_t bytes = json_print(&text, root, JSON_INDENT(2)) ? text.len + 1 : 0;
     str_free(&text);
     json_decref(root);
     return bytes;
@@ -56,7 +47,7 @@ int64_t jsonfile_bytes(json_t *root) {
 
 bool jsonfile_write(const char *path, const json_t *root, Err *e) {
     Str text = {0};
-    bool ok = jsonfile_print(&text, root, JSON_INDENT(2));
+    bool ok = json_print(&text, root, JSON_INDENT(2));
     if (ok) {
         str_add_char(&text, '\n');
         ok = file_write_all(path, text.data, text.len, e);

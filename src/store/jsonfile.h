@@ -2,12 +2,10 @@
 #ifndef STORE_JSONFILE_H
 #define STORE_JSONFILE_H
 
-#include <jansson.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/str.h"
+#include "base/json.h"
 
 /* The document must be an object without repeated keys; gives root (json_decref). */
 bool jsonfile_parse(json_t **root, const char *text, int64_t bytes, const char *where, Err *e);
@@ -21,6 +19,5 @@ void jsonfile_set(json_t **root, const char *key, json_t *value);
 bool jsonfile_write(const char *path, const json_t *root, Err *e);
 
 int64_t jsonfile_bytes(json_t *root); /* that jsonfile_write would write; takes over root */
-bool jsonfile_print(Str *out, const json_t *root, size_t jansson_flags);
 
 #endif

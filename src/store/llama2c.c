@@ -217,8 +217,7 @@ static bool refuse_filled(const char *folder, Err *e) {
     int64_t n;
     if (!file_exists(folder)) return true;
     if (!file_list(folder, &names, &n, e)) return false;
-    for (int64_t i = 0; i < n; i++) mem_free(names[i]);
-    mem_free(names);
+    file_list_free(names, n);
     return n == 0 || fail(e, ERR_FAIL, "%s: is there already: remove it or choose another folder", folder);
 }
 

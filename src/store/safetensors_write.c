@@ -148,7 +148,7 @@ static bool check_alignment(const StWriter *w, Err *e) {
 static bool header_text(Str *text, const StWriter *w, Err *e) {
     json_t *root = header_object(w);
     str_add_bytes(text, "\0\0\0\0\0\0\0\0", 8); /* the length, known below */
-    bool ok = jsonfile_print(text, root, JSON_COMPACT);
+    bool ok = json_print(text, root, JSON_COMPACT);
     json_decref(root);
     if (!ok) return fail(e, ERR_FAIL, "%s: a tensor's name is not UTF-8", w->out.path);
     while (text->len % 8) str_add_char(text, ' '); /* so that the data area begins at a multiple of 8 */

@@ -222,7 +222,7 @@ bool trainer_state_write(const char *folder, const TrainerState *s, Err *e) {
 int64_t trainer_state_bytes(const TrainerState *s, int64_t more_rows) {
     Str text = {0};
     json_t *root = state_object(s);
-    jsonfile_print(&text, root, JSON_INDENT(2));
+    json_print(&text, root, JSON_INDENT(2));
     int64_t bytes = text.len + 1 + COUNTERS_BYTES + more_rows * ROW_BYTES;
     json_decref(root);
     str_free(&text);

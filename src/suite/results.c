@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "suite/suite_int.h"
 
 /* ---- groups: the subjects of MMLU ---- */
@@ -128,8 +129,7 @@ json_t *suite_json(const Suite *s) {
         json_object_set_new(versions, t->name, json_real(t->row->version));
         json_object_set_new(shots, t->name, json_integer(t->shots));
         json_object_set_new(better, t->name, directions_json(t));
-        json_object_set_new(samples, t->name,
-                            json_pack("{s:I, s:I}", "original", (json_int_t)t->rows, "effective", (json_int_t)t->n));
+        json_object_set_new(samples, t->name, JSON_COUNTS({"original", t->rows}, {"effective", t->n}));
     }
     json_object_set_new(root, "results", results);
     add_groups(root, s);
@@ -170,16 +170,10 @@ void suite_table(Str *out, const Suite *s) {
 
 /* ---- items ---- */
 
-static json_t *ids_json(const int32_t *ids, int64_t n) {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-    return list;
-}
-
 static json_t *piece_json(const Piece *p) {
-    json_t *j = json_pack("{s:o}", "prompt_ids", ids_json(p->prompt, p->n_prompt));
+    json_t *j = json_pack("{s:o}", "prompt_ids", json_ids(p->prompt, p->n_prompt));
     if (!p->n_forced) return j;
-    json_object_set_new(j, "ids", ids_json(p->forced, p->n_forced));
+    json_object_set_new(j, "ids", json_ids(p->forced, p->n_forced));
     json_object_set_new(j, "logp", json_real(p->logp));
     return j;
 }

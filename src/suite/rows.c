@@ -146,7 +146,7 @@ static bool encode_choices(Suite *s, Item *it, const TaskRow *row, const char *b
         str_add(&context, before);
         str_add(&context, blank ? choice : str_text(&r->prompt));
         str_addf(&follows, " %s", blank ? str_text(&r->target) : choice);
-        it->piece[i].chars = text_chars(choice);
+        it->piece[i].chars = str_characters(choice);
         ok = encode_pair(s, &it->piece[i], str_text(&context), str_text(&follows), blank ? NULL : &known, e);
     }
     token_ids_free(&known);
@@ -262,8 +262,7 @@ static bool add_subjects(Suite *s, const TaskRow *row, const char *folder, bool 
         *found = true;
         ok = read_file(s, &f, e);
     }
-    for (int64_t i = 0; i < n; i++) mem_free(name[i]);
-    mem_free(name);
+    file_list_free(name, n);
     return ok;
 }
 

@@ -158,7 +158,6 @@ void encode_windows(Suite *s, Item *item, const int32_t *ids, int64_t n);       
 int64_t encode_window_count(const Suite *s, int64_t n);
 
 /* text.c */
-int64_t text_chars(const char *text);                 /* characters */
 int64_t text_words(const char *text, int64_t bytes);  /* pieces between runs of white space */
 int64_t text_space_at_end(const char *text);          /* bytes of white space there */
 void text_strip_brackets(Str *out, const char *text);

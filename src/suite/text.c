@@ -15,12 +15,6 @@ static int space_at(const char *text) {
     return u[1] == 0x81 && u[2] == 0x9f ? 3 : 0;
 }
 
-int64_t text_chars(const char *text) {
-    int64_t n = 0;
-    for (; *text; text++) n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 int64_t text_words(const char *text, int64_t bytes) {
     int64_t words = 1;
     bool before = false;

@@ -71,7 +71,15 @@ int64_t job_useful_pieces(const JobSpec *s) {
     return s->train && n >= LEAST ? n : 0;
 }
 
-static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+Tid job_hidden(Job *j, const Model *m) {
+    ModelInput in = j->in;
+    ModelOut out = {.tap_layer = -1};
+    in.id_order = NONE;
+    model_hidden(&j->ring->p, m, &in, &out);
+    return out.hidden;
+}
+
+void job_supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     ModelOut out = {.tap_layer = -1};
     model_hidden(p, m, &j->in, &out);
@@ -82,7 +90,7 @@ static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, Job
     if (out.report) j->report_stat = out.report;
 }
 
-const Task task_supervised = {.name = "supervised", .loss = supervised_loss};
+const Task task_supervised = {.name = "supervised", .loss = job_supervised_loss};
 
 /* Forward, loss and backward over a batch. */
 static int record_pass(Job *j, const char *name, bool warmup) {

@@ -147,6 +147,8 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
 /* Predicted time of an update, on average over so many from the first: a warm-up's are others. */
 double job_update_seconds(const Job *j, int64_t updates);
 AttrHead job_head_attr(const Job *j);   /* in which chunks the head is computed */
+Tid job_hidden(Job *j, const Model *m); /* records a pass of m over j->in that nothing goes back through */
+void job_supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots); /* task_supervised's */
 double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
 /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
 int64_t job_rows(const JobSpec *s);

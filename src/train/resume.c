@@ -71,17 +71,12 @@ void run_say_length(const RunFolder *f, const RunOptions *o) {
                  schedule_lr(&then, step), (long long)then.total_steps);
 }
 
-static const char *last_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 /* Adapters are bound to the weights beneath them, which no checkpoint holds. A folder may have been moved. */
 void run_say_model(const RunFolder *f, const RunOptions *o) {
     AdapterConfig c;
     Err e;
     if (!run_folder_resumes(f) || !o->base_name || !adapter_config_read(&c, f->checkpoint, &e)) return;
-    if (c.base_model[0] && strcmp(last_name(c.base_model), last_name(o->base_name)))
+    if (c.base_model[0] && strcmp(file_last_name(c.base_model), file_last_name(o->base_name)))
         log_warn("--model %s: the adapters of %s were trained on %s. On other weights this is another run",
                  o->base_name, f->checkpoint, c.base_model);
 }

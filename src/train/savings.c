@@ -64,8 +64,10 @@ typedef struct Offers {
     int n;
 } Offers;
 
-static bool is_offer(const Offers *o, const Costs *c) {
-    return c->device_bytes < o->now.device_bytes && (!o->budget_bytes || c->device_bytes <= o->budget_bytes);
+/* It would be smaller, and within the budget. */
+static bool is_offer(const Offers *o, const JobSpec *spec, Costs *c) {
+    return plan_costs(c, spec, &o->job->ring->machine, o->host) && c->device_bytes < o->now.device_bytes &&
+           (!o->budget_bytes || c->device_bytes <= o->budget_bytes);
 }
 
 static void add_offer(Offers *o, const Costs *c, bool maths, const char *flags) {
@@ -85,7 +87,7 @@ static void offer_search(Offers *o, const JobSpec *from, SearchFreedom free, boo
     JobSpec spec = *from;
     Costs c;
     if (job_search(f, &spec, m, o->host, free, (FitLimits){.device_bytes = o->budget_bytes}) &&
-        plan_costs(&c, &spec, m, o->host) && is_offer(o, &c)) {
+        is_offer(o, &spec, &c)) {
         Str flags = {0};
         str_add(&flags, first);
         technique_changed_flags(&flags, &spec, from, false);
@@ -104,7 +106,7 @@ static void offer_technique(Offers *o, const Technique *t) {
     Str flags = {0};
     while (t->take && !(fits && o->budget_bytes) && t->take(t, &spec, m->kind)) {
         Costs c;
-        if (!plan_costs(&c, &spec, m, o->host) || !is_offer(o, &c)) continue;
+        if (!is_offer(o, &spec, &c)) continue;
         str_clear(&flags);
         t->flags(t, &flags, &spec);
         add_offer(o, &c, t->allow != 0, str_text(&flags));
@@ -126,7 +128,7 @@ static void offer_lora(Offers *o) {
     if (!spec.train || spec.lora) return;
     spec.lora = true;
     spec.m.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = UINT32_MAX, .format = spec.weights};
-    if (plan_costs(&c, &spec, &o->job->ring->machine, o->host) && is_offer(o, &c))
+    if (is_offer(o, &spec, &c))
         add_offer(o, &c, true, "--mode lora --lora-rank 16");
     else if (o->budget_bytes)
         offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true,
@@ -139,7 +141,7 @@ static void offer_early(Offers *o) {
     Costs c;
     if (spec.lora || spec.accum > 1 || spec.update_in_backward || !job_can_update_early(&spec)) return;
     spec.update_in_backward = true;
-    if (plan_costs(&c, &spec, &o->job->ring->machine, o->host) && is_offer(o, &c))
+    if (is_offer(o, &spec, &c))
         add_offer(o, &c, true, "--clip 0 --update-in-backward on");
 }
 

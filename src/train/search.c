@@ -2,17 +2,11 @@
 #include "train/search.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/stop.h"
+#include "obs/sensors.h"
 
 enum { AXIS_MICRO, AXIS_SQUEEZE, AXIS_HEAD, AXIS_TASK, AXIS_RECOMPUTE, AXES }; /* the last one is fine (fit.h) */
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* ---- axes ---- */
 
@@ -376,7 +370,7 @@ bool job_search(Search *found, JobSpec *spec, const Machine *m, const HostBytes 
 
 bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, const HostBytes *host,
                      SearchFreedom free, FitLimits limits) {
-    double began = now_ms();
+    double began = sensors_seconds();
     *found = (Search){.asked_bytes = INT64_MAX};
     SearchSpace *s = &found->space;
     space_init(s, spec, &memo->machine[which], free);
@@ -396,7 +390,7 @@ bool job_search_memo(Search *found, JobSpec *spec, SearchMemo *memo, int which, 
     found->taken = w.taken;
     mem_free(w.job);
     mem_free(w.ring);
-    found->ms = now_ms() - began;
+    found->ms = 1e3 * (sensors_seconds() - began);
     return fits;
 }
 

@@ -22,23 +22,15 @@ static bool record_score(const Task *t, Job *j, Err *e) {
     Program *p = &j->ring->p;
     ScorePass *s = j->own = ARENA_NEW(&p->arena, ScorePass, 1);
     Model scored = model_twin(p, &j->m, true);
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
     (void)t, (void)e;
-    in.id_order = NONE;
     s->phase = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
-    model_hidden(p, &scored, &in, &out);
-    s->logp = op_head_logp(p, out.hidden, scored.head, j->labels, job_head_attr(j));
+    s->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
     prog_end_phase(p);
     ring_add_plays(j->ring, s->phase, job_micro_steps(&j->spec));
     return true;
 }
 
-static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
-    task_supervised.loss(t, j, m, stat, roots);
-}
-
-const Task task_scored = {.name = "unlearning", .record = record_score, .loss = supervised_loss};
+const Task task_scored = {.name = "unlearning", .record = record_score, .loss = job_supervised_loss};
 
 /* ---- the rows of an update ---- */
 

@@ -35,11 +35,7 @@ static char *copy_of(const Carry *c, const ParamsBlock *b) { return c->copy + b-
 
 /* ---- a removed update ---- */
 
-static void copy_block(void *context, const ParamsBlock *b) {
-    memcpy(copy_of(context, b), b->raw, (size_t)(b->n * b->item));
-}
-
-void carry_keep_theta(Carry *c) { params_read(c->p, c->x, PARAMS_THETA, copy_block, c); }
+void carry_keep_theta(Carry *c) { params_copy(c->p, c->x, PARAMS_THETA, c->copy); }
 
 static void take_away(Carry *c, int64_t tile, float *v, const float *u, int64_t n) {
     if (c->fresh) memset(v, 0, sizeof *v * (size_t)n);
@@ -106,7 +102,7 @@ static void apply_and_dot_block(void *context, const ParamsBlock *b) {
         vec_block_decode(was, copy_of(c, b), b->format, b->n);
         vec_block_step(v, was, f.keep, f.times, b->n);
     }
-    copy_block(c, b);
+    memcpy(copy_of(c, b), b->raw, (size_t)(b->n * b->item));
     vec_block_sums(&c->of_tile[b->tile], v, b->value, b->n);
 }
 

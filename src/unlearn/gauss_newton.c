@@ -43,13 +43,9 @@ static bool record_back(Job *j, Passes *s, Err *e) {
 
 static void record_forward(Job *j, Passes *s) {
     Program *p = &j->ring->p;
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
-    in.id_order = NONE;
     s->forward = prog_begin_phase(p, "logits", MAX2(j->spec.accum, 2));
     prog_keys_of(p, "micro");
-    model_hidden(p, &j->m, &in, &out);
-    s->logits = op_head_logits(p, out.hidden, j->m.head);
+    s->logits = op_head_logits(p, job_hidden(j, &j->m), j->m.head);
     prog_end_phase(p);
 }
 
@@ -61,11 +57,8 @@ static bool record(const Task *t, Job *j, Err *e) {
     return true;
 }
 
-static void loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
-    task_supervised.loss(t, j, m, stat, roots);
-}
-
-const Task task_gauss_newton = {.name = "supervised, with Gauss-Newton products", .record = record, .loss = loss};
+const Task task_gauss_newton = {
+    .name = "supervised, with Gauss-Newton products", .record = record, .loss = job_supervised_loss};
 
 /* ---- memory ---- */
 

@@ -30,7 +30,6 @@ bool loss_is_dense(const LossSpec *s) { return s->kind >= LOSS_UNDIAL || (s->div
 bool loss_has_model(const LossSpec *s) {
     return s->kind == LOSS_UNDIAL || s->kind == LOSS_RMU || (s->divergence && loss_has_retain(s));
 }
-bool loss_has_reference(LossKind kind) { return kind == LOSS_NPO || kind == LOSS_DPO; }
 
 static double nll_of(const LossRow *r) {
     double sum = 0;

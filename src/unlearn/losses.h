@@ -60,7 +60,6 @@ typedef struct LossSpec {
 extern const char *const loss_names[LOSS_KINDS];
 LossSpec loss_defaults(LossKind kind); /* as their authors and open-unlearning have them */
 bool loss_has_retain(const LossSpec *s);
-bool loss_has_reference(LossKind kind); /* as numbers, scored before the first update */
 bool loss_is_dense(const LossSpec *s);  /* beyond log-probabilities of labels: dense.h */
 bool loss_has_model(const LossSpec *s); /* the reference stands beside the model, as a frozen copy */
 

@@ -128,6 +128,12 @@ void params_write(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *con
         if (pass_begin(&s, p, x, of, i, &t)) exec_store(x, t, pass_piece, &s);
 }
 
+static void copy_block(void *copy, const ParamsBlock *b) {
+    memcpy((char *)copy + b->k->raw + b->at * b->item, b->raw, (size_t)(b->n * b->item));
+}
+
+void params_copy(const Params *p, Exec *x, ParamsOf of, char *copy) { params_read(p, x, of, copy_block, copy); }
+
 void params_read_copy(const Params *p, Exec *x, ParamsOf of, int tensor, char *copy, ParamsFn *fn, void *context) {
     Tid t;
     Passing s = {.fn = fn, .context = context};
@@ -177,11 +183,6 @@ typedef struct Adding {
     double *of_tile; /* sum of the squares of theta's actual change */
 } Adding;
 
-static void copy_block(void *context, const ParamsBlock *b) {
-    const Adding *a = context;
-    memcpy(a->copy + b->k->raw + b->at * b->item, b->raw, (size_t)(b->n * b->item));
-}
-
 /* Rounds the new value here as storing will, to learn what survives of the change. */
 static void add_block(void *context, const ParamsBlock *b) {
     const Adding *a = context;
@@ -202,7 +203,7 @@ double params_add(const Params *p, Exec *x, const float *change, char *copy) {
     Adding a = {.change = change,
                 .copy = copy,
                 .of_tile = MEM_NEW(double, p->n_tiles)};
-    params_read(p, x, PARAMS_THETA, copy_block, &a);
+    params_copy(p, x, PARAMS_THETA, copy);
     put_both(p, x, add_block, &a);
     double sum = vec_sum(a.of_tile, p->n_tiles);
     mem_free(a.of_tile);

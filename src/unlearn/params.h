@@ -52,6 +52,8 @@ typedef void ParamsFn(void *context, const ParamsBlock *b);
  * */
 void params_read(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context);
 void params_write(const Params *p, Exec *x, ParamsOf of, ParamsFn *fn, void *context);
+/* Copies all tensors in stored format, each to copy + ParamTensor.raw. */
+void params_copy(const Params *p, Exec *x, ParamsOf of, char *copy);
 /* params_read of one tensor, from a copy in stored format at copy + ParamTensor.raw. */
 void params_read_copy(const Params *p, Exec *x, ParamsOf of, int tensor, char *copy, ParamsFn *fn, void *context);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/source.h"
 
@@ -99,9 +100,8 @@ static int rows_of(const EvalItem *i) { return 1 + (i->paraphrase != NULL) + i->
 
 static void add_row(Str *out, const char *question, const char *answer) {
     json_t *row = json_pack("{s:s, s:s}", "question", question, "answer", answer);
-    char *text = json_dumps(row, JSON_COMPACT);
-    str_addf(out, "%s\n", text);
-    mem_free(text);
+    json_add(out, row, JSON_ALL_DIGITS);
+    str_add_char(out, '\n');
     json_decref(row);
 }
 

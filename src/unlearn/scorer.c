@@ -12,22 +12,14 @@ typedef struct LogitsPass {
 static bool record_logits(const Task *t, Job *j, Err *e) {
     Program *p = &j->ring->p;
     LogitsPass *l = j->own = ARENA_NEW(&p->arena, LogitsPass, 1);
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = -1};
     (void)t, (void)e;
-    in.id_order = NONE;
     l->phase = prog_begin_phase(p, "logits", 2);
-    model_hidden(p, &j->m, &in, &out);
-    l->score = op_token_score(p, op_head_logits(p, out.hidden, j->m.head), j->labels);
+    l->score = op_token_score(p, op_head_logits(p, job_hidden(j, &j->m), j->m.head), j->labels);
     prog_end_phase(p);
     return true;
 }
 
-static void supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
-    task_supervised.loss(t, j, m, stat, roots);
-}
-
-const Task task_logits = {.name = "scores", .record = record_logits, .loss = supervised_loss};
+const Task task_logits = {.name = "scores", .record = record_logits, .loss = job_supervised_loss};
 
 int64_t scores_bytes(const Dataset *d) {
     return dataset_report(d)->scored_tokens * (int64_t)sizeof(TokenScore) + (dataset_rows(d) + 1) * 8;

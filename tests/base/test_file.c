@@ -20,6 +20,12 @@ TEST(file_lies_within_a_folder_whatever_its_spelling) {
     EXPECT(!file_is_within(test_path("a/none"), test_path("a")) && file_is_within(test_path("a"), "/"));
 }
 
+TEST(file_last_name_is_the_last_part_of_a_path) {
+    EXPECT_STR(file_last_name("runs/a/model"), "model");
+    EXPECT_STR(file_last_name("model"), "model");
+    EXPECT_STR(file_last_name("runs/a/"), "runs/a/");
+}
+
 TEST(file_tree_counts_what_is_taken_on_disk) {
     Err e = {0};
     char text[10000];

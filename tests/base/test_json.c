@@ -19,3 +19,17 @@ TEST(json_is_built_and_written) {
     json_decref(j);
     str_free(&out);
 }
+
+TEST(json_of_lists_and_what_cannot_be_printed_adds_nothing) {
+    Str out = {0};
+    json_t *ids = json_ids((const int32_t[]){7, -1}, 2), *floats = json_floats((const float[]){0.5f}, 1),
+           *word = json_string("a word alone");
+    EXPECT(json_print(&out, ids, JSON_INDENT(1)) && json_add(&out, floats, JSON_ALL_DIGITS));
+    EXPECT_STR(str_text(&out), "[\n 7,\n -1\n][0.5]");
+    EXPECT(!json_print(&out, word, 0) && !json_print(&out, NULL, 0)); /* a document is an object or a list */
+    EXPECT_STR(str_text(&out), "[\n 7,\n -1\n][0.5]");
+    json_decref(ids);
+    json_decref(floats);
+    json_decref(word);
+    str_free(&out);
+}

@@ -32,7 +32,7 @@ TEST(words_and_spaces_are_counted_as_python_counts) {
     EXPECT(text_space_at_end("a \n") == 2);
     EXPECT(text_space_at_end("a\xc2\xa0\xe3\x80\x80") == 5); /* no-break and ideographic space */
     EXPECT(text_space_at_end("  ") == 2 && text_space_at_end("") == 0 && text_space_at_end("\xc3\xa9") == 0);
-    EXPECT(text_chars("na\xc3\xafve") == 5);
+    EXPECT(str_characters("na\xc3\xafve") == 5);
 }
 
 TEST(brackets_of_wikihow_are_taken_out) {
