@@ -154,6 +154,21 @@ TEST(what_two_requests_name_is_taken_out_once) {
     }
 }
 
+/* The window of the first touched update reaches further behind it than the run goes behind the last one. */
+TEST(contraction_is_measured_at_the_windows_end_where_updates_are_propagated_one_by_one) {
+    static const char *const windows[] = {"auto", "100", "2"};
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD)) return;
+    forget("5\n40\n");
+    for (int i = 0; i < COUNT_OF(windows); i++) {
+        char flags[200];
+        snprintf(flags, sizeof flags, "--pass each --gamma-iterations 2 --window %s", windows[i]);
+        json_t *j = unlearn(flags);
+        if (j) EXPECT(number(j, "gamma") > 0 && number(j, "steps_touched") > 1);
+        json_decref(j);
+    }
+}
+
 /* Parts do not overlap, so that they are at most the whole. */
 static void expect_parts(const json_t *o, double whole, int n) {
     const json_t *parts = json_object_get(o, "seconds_by_part"), *value;
