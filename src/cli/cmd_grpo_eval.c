@@ -112,7 +112,7 @@ static int64_t host_bytes(const Comparison *c) {
         int64_t n = answers_of(c, k);
         bytes += POLICIES * (rollout_bytes(n, context, c->answer_tokens) + n * (text + 8)) + n * 8 * REWARDS_MOST;
     }
-    return bytes + 4 * 8 * c->items.n + c->items.bytes;
+    return bytes + 4 * 8 * c->items.n + c->items.bytes + (c->remote.remote ? remote_bytes(&c->remote_spec) : 0);
 }
 
 static void make_room(Comparison *c) {

@@ -413,7 +413,7 @@ static bool read_set(Removal *m, const LossSpec *loss, ForgetSet *f, Err *e) {
     int n = opt_list(r->o, OPT_FORGET, &list);
     if (n != 1)
         return fail(e, ERR_USAGE, "--forget: %s; a loss is tuned away from one set",
-                    n ? "is given several times" : "which samples?");
+                    n ? "is given several times" : "is missing");
     int64_t rows = dataset_rows(r->base.data);
     if (!check_numbering(r, e) || !forget_open(f, list[0], rows, NULL, e)) return false;
     return f->n < rows || !loss_has_retain(loss) ||

@@ -285,12 +285,12 @@ static bool read_retain_logs(Evaluation *v, Err *e) {
     int64_t logged = evaluate_logged(v->retain_logs), asked = v->items.set[SET_FORGET].n;
     if (!logged)
         return fail(e, ERR_FAIL,
-                    "--retain-logs %s: holds no truth ratios (forget_truth_ratio, value_by_index). Give the "
+                    "--retain-logs %s: holds no truth ratios (forget_truth_ratio, value_by_index, score). Give the "
                     "TOFU_EVAL.json of the retrained model's evaluation; a summary has the means alone",
                     path);
     return logged == asked ||
            fail(e, ERR_FAIL,
-                "--retain-logs %s: was made with %" PRId64 " questions to forget, and there are %" PRId64
+                "--retain-logs %s: has the truth ratios of %" PRId64 " questions to forget, and there are %" PRId64
                 " in %s. Evaluate both models with the same --forget and --max-samples",
                 path, logged, asked, opt_text(v->o, OPT_FORGET));
 }

@@ -122,6 +122,9 @@ bool grpo_setup(GrpoSetup *g, JobSpec *s, int64_t *global_batch, const Options *
                     "--seq %lld: a row of grpo is a prompt and its answer, --prompt-tokens and --max-tokens: %lld",
                     (long long)s->seq, (long long)row);
     s->seq = row;
+    if (opt_given(o, OPT_EVALUATOR_URL))
+        g->remote_bytes = remote_bytes(
+            &(RemoteSpec){.reply_bytes = remote_reply_bytes(spec->answer_tokens, spec->evaluator_tokens)});
     if (!set_batches(g, s, global_batch, o, e) || !open_reference(g, o, s, policy, e)) return false;
     spec->policy_is_frozen = s->lora;
     spec->needs_old = g->batches.needs_old_logps;
@@ -236,7 +239,8 @@ bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err 
                       .key = getenv("OPENAI_API_KEY"),
                       .seed = opt_int(o, OPT_SEED),
                       .temperature = opt_real(o, OPT_EVALUATOR_TEMPERATURE),
-                      .max_tokens = max_tokens};
+                      .max_tokens = max_tokens,
+                      .reply_bytes = remote_reply_bytes(opt_int(o, OPT_MAX_TOKENS), max_tokens)};
     return remote_api_find(&r->api, opt_text(o, OPT_EVALUATOR_API), e);
 }
 
@@ -352,10 +356,19 @@ static int64_t words_bytes(const Words *w) {
     return w->tokenizer ? tokenizer_bytes(w->tokenizer) : 0;
 }
 
+/* What an evaluator wrote to every answer, and what a remote one is sending. */
+static int64_t evaluated_bytes(const GrpoSetup *g) {
+    enum { TEXT_BYTES = 8 }; /* of a token */
+    const Batches *b = &g->batches;
+    int64_t answers = b->completions * b->generations + g->held_out.n;
+    bool evaluated = g->spec.has_evaluator || g->remote_bytes;
+    return evaluated ? answers * TEXT_BYTES * g->spec.evaluator_tokens + g->remote_bytes : 0;
+}
+
 HostBytes grpo_setup_host(const GrpoSetup *g, const JobSpec *s, const Words *policy) {
     return (HostBytes){.data = g->items.bytes + g->held_out.bytes,
                        .tokenizer = words_bytes(policy) + words_bytes(&g->evaluator_words),
-                       .batches = grpo_host_bytes(s, &g->batches, g->items.n, g->held_out.n)};
+                       .batches = grpo_host_bytes(s, &g->batches, g->items.n, g->held_out.n) + evaluated_bytes(g)};
 }
 
 int64_t grpo_setup_updates(const GrpoSetup *g, const Options *o, int64_t *per_epoch) {

@@ -18,6 +18,7 @@ typedef struct GrpoSetup {
     ModelFiles evaluator, reference; /* where their weights are */
     Items items, held_out;           /* owns */
     Words evaluator_words;           /* owns; no tokenizer: it has the policy's */
+    int64_t remote_bytes;        /* of --evaluator-url; 0: there is none */
     const char *repeats; /* why prompts cannot be shared; NULL: they can */
     /* what an update of the fastest plan takes; 0: not asked (--share-prompts), or none fits */
     double shared_seconds, repeated_seconds;

@@ -73,18 +73,28 @@ static bool plan(UnlearnRun *r, UnlearnVectors *vectors, void *user, Err *e) {
     return setup_job_plan(s, e);
 }
 
-/* Where the person says so, builds and machines may differ: states that are passed show whether the bits do. */
-static void pass_over_binary(UnlearnRun *r, json_t *job) {
-    static const char *const keys[] = {"binary", "device"};
-    for (int i = 0; i < COUNT_OF(keys) && opt_flag(r->o, OPT_OTHER_BINARY); i++)
-        json_object_set(job, keys[i], json_object_get(r->history.job, keys[i]));
+static const char *const may_differ[] = {"binary", "device"}; /* with --other-binary */
+
+/* Builds and machines may differ where the person says so: states that are passed show whether the bits do. */
+static bool check_build(const UnlearnRun *r, const json_t *job, Err *e) {
+    for (int i = 0; i < COUNT_OF(may_differ) && !opt_flag(r->o, OPT_OTHER_BINARY); i++) {
+        const json_t *there = json_object_get(r->history.job, may_differ[i]);
+        if (json_equal(there, json_object_get(job, may_differ[i]))) continue;
+        return fail(e, ERR_FAIL,
+                    "step log %s: was written by another build of snug or on another machine (%s was %.60s). Give "
+                    "--other-binary: a replay that comes to other weights than were logged is refused all the same",
+                    r->history.folder, may_differ[i], there ? json_string_value(there) : "not set");
+    }
+    return true;
 }
 
 static bool check_belongs(UnlearnRun *r, Err *e) {
-    json_t *job = setup_history_job(&r->base, e);
-    if (job) pass_over_binary(r, job);
-    bool ok = job && history_check_job(&r->history, job, e);
+    json_t *job = setup_history_job(&r->base, e), *own = json_copy(job);
+    for (int i = 0; job && i < COUNT_OF(may_differ); i++)
+        json_object_set(job, may_differ[i], json_object_get(r->history.job, may_differ[i]));
+    bool ok = job && history_check_job(&r->history, job, e) && check_build(r, own, e);
     json_decref(job);
+    json_decref(own);
     return ok;
 }
 

@@ -60,14 +60,27 @@ static bool refuse_group(const BatchSpec *s, Err *e) {
     return false;
 }
 
+static bool ends_with_updates(const BatchSpec *s, int64_t steps) {
+    return steps % s->accum == 0 || (s->accum % steps == 0 && s->iterations == 1);
+}
+
+/* The numbers of steps next to what was asked for that all rules allow. */
+static void add_steps(Str *out, const BatchSpec *s) {
+    int64_t below = s->steps - 1, above = s->steps + 1;
+    while (below > 0 && (!ends_with_updates(s, below) || s->batch * below % s->group)) below--;
+    while (above <= MOST && (!ends_with_updates(s, above) || s->batch * above % s->group)) above++;
+    if (below > 0) str_addf(out, " %lld", (long long)below);
+    if (above <= MOST) str_addf(out, "%s %lld", below > 0 ? " or" : "", (long long)above);
+    if (!out->len) str_addf(out, " a multiple of %lld", (long long)s->accum);
+}
+
 static bool refuse_steps(const BatchSpec *s, Err *e) {
     Str hint = {0};
-    add_multiples(&hint, "--steps-per-generation", s->steps, s->accum);
-    if (s->iterations == 1) add_divisors(&hint, "--steps-per-generation", s->steps, s->accum);
+    add_steps(&hint, s);
     fail(e, ERR_USAGE,
          "a generation batch of %lld steps (--steps-per-generation), trained %lld times (--num-iterations), would "
          "end "
-         "inside an update of %lld (--accum). Nearest that work: %s",
+         "inside an update of %lld (--accum). Nearest that work: --steps-per-generation%s",
          (long long)s->steps, (long long)s->iterations, (long long)s->accum, str_text(&hint));
     str_free(&hint);
     return false;
@@ -92,8 +105,8 @@ bool batches_make(Batches *b, const BatchSpec *spec, Err *e) {
         !in_range(s.iterations, 1, "--num-iterations", e))
         return false;
     if (s.batch * s.steps % s.group) return refuse_group(&s, e);
-    bool whole = s.steps % s.accum == 0, parts = s.accum % s.steps == 0 && s.iterations == 1;
-    if (!whole && !parts) return refuse_steps(&s, e);
+    bool whole = s.steps % s.accum == 0;
+    if (!ends_with_updates(&s, s.steps)) return refuse_steps(&s, e);
     *b = (Batches){.spec = s,
                    .completions = s.batch * s.steps,
                    .prompts = s.batch * s.steps / s.group,

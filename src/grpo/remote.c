@@ -10,7 +10,8 @@
 #include "grpo/remote_int.h"
 #include "obs/sensors.h"
 
-enum { LOOK_MS = 200, WARNINGS = 20, CONCURRENCY_MOST = 256, HEALTH_ID = -1, CHECK_TIMEOUT = 10 };
+enum { LOOK_MS = 200, WARNINGS = 20, CONCURRENCY_MOST = 256, HEALTH_ID = -1, CHECK_TIMEOUT = 10,
+       LONGEST_REPLY = 4 * MIB };
 static const double LONGEST_WAIT = 60; /* before an attempt, whatever a server asks for */
 
 typedef enum AskState {
@@ -255,18 +256,29 @@ static bool check_spec(RemoteSpec *s, Err *e) {
     if (s->url && !http_check_url(s->url, e)) return false;
     if (!s->model || !*s->model)
         return fail(e, ERR_USAGE, "the model that the server is asked for has no name; give --evaluator-name");
-    if (!s->concurrency) s->concurrency = 8;
+    if (!s->concurrency) s->concurrency = REMOTE_CONCURRENCY;
     if (!s->seconds) s->seconds = 60;
     if (!s->attempts) s->attempts = 4;
     if (!s->backoff_seconds) s->backoff_seconds = 0.5;
     if (!s->check_seconds) s->check_seconds = 2;
-    if (!s->reply_bytes) s->reply_bytes = 4 * MIB;
+    if (!s->reply_bytes) s->reply_bytes = LONGEST_REPLY;
     if (s->concurrency < 1 || s->concurrency > CONCURRENCY_MOST)
         return fail(e, ERR_USAGE, "%d requests at a time: 1 to %d are possible", s->concurrency, CONCURRENCY_MOST);
     if (s->attempts < 1 || !(s->seconds > 0) || !(s->backoff_seconds > 0) || !(s->check_seconds > 0) ||
         s->reply_bytes < 0)
         return fail(e, ERR_USAGE, "time limits and attempts of a remote evaluator must be above 0");
     return true;
+}
+
+int64_t remote_reply_bytes(int64_t prompt_tokens, int64_t max_tokens) {
+    enum { REPLY = 64 * KIB, TOKEN = 64 /* of text with every byte escaped, as tokens are longer than one byte */ };
+    return REPLY + TOKEN * (prompt_tokens + max_tokens);
+}
+
+int64_t remote_bytes(const RemoteSpec *s) {
+    enum { GROWING = 2, PARSED = 24 /* of each byte: a list of one-digit numbers takes most */ };
+    int64_t at_once = (s->concurrency ? s->concurrency : REMOTE_CONCURRENCY) + 1;
+    return (at_once * GROWING + PARSED) * (s->reply_bytes ? s->reply_bytes : LONGEST_REPLY);
 }
 
 bool remote_open(Remote **out, const RemoteSpec *spec, RemoteFn *fn, void *user, Err *e) {

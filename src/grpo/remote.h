@@ -26,6 +26,8 @@ typedef enum RemoteApi {
 } RemoteApi;
 bool remote_api_find(RemoteApi *api, const char *name, Err *e); /* chat, openai, completion, ollama */
 
+enum { REMOTE_CONCURRENCY = 8 }; /* requests at a time where nothing is said */
+
 typedef struct RemoteSpec { /* texts: keeps until closed */
     RemoteApi api;
     const char *url; /* "http://localhost:8000", with or without /v1; NULL: http://localhost:11434 for Ollama */
@@ -37,7 +39,7 @@ typedef struct RemoteSpec { /* texts: keeps until closed */
     double top_p;           /* 0: not said */
     int64_t max_tokens;     /* 0: not said */
     int64_t seed;           /* -1: not said */
-    int concurrency;        /* requests at a time; 0: 8 */
+    int concurrency;        /* requests at a time; 0: REMOTE_CONCURRENCY */
     double seconds;         /* of one request; 0: 60 */
     int attempts;           /* 0: 4 */
     double backoff_seconds; /* before the second attempt, twice as long before each further one; 0: 0.5 */
@@ -60,6 +62,11 @@ typedef struct RemoteFacts {
 } RemoteFacts;
 
 typedef struct Remote Remote;
+
+/* The longest reply to a prompt of so many tokens that is taken for one, with its names, counts and, of Ollama, the
+ * numbers of all tokens. A server that sends more has not kept to max_tokens, or sends something else. */
+int64_t remote_reply_bytes(int64_t prompt_tokens, int64_t max_tokens);
+int64_t remote_bytes(const RemoteSpec *s); /* at most, for replies that come and one that is read */
 
 /* Checks the server's health first. fn is called from inside remote_pump. Gives: remote_close. */
 bool remote_open(Remote **r, const RemoteSpec *spec, RemoteFn *fn, void *user, Err *e);

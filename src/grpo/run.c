@@ -344,6 +344,7 @@ static bool get_ready(GrpoRun *g, Run *r, int64_t step, Err *e) {
                          .names = g->o.rewards.name,
                          .functions = g->o.rewards.n,
                          .every = g->o.sample_steps,
+                         .updates = g->o.batches.updates,
                          .resumed_step = step};
         if (!samples_open(&g->samples, &s, e)) return false;
         g->samples_open = true;

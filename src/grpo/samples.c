@@ -168,6 +168,12 @@ static bool write_table(Samples *s, int64_t step, const SampleRow *rows, int64_t
     return steplog_write(&s->samples, &s->lines, e) && write_page(s, e);
 }
 
+/* One of the updates that train on these completions has a number that `every` divides. */
+static bool table_is_due(const SamplesSpec *s, int64_t step) {
+    int64_t last = step + MAX2(s->updates, 1) - 1;
+    return s->every && last / s->every > (step - 1) / s->every;
+}
+
 bool samples_write(Samples *s, int64_t step, const SampleRow *rows, int64_t n, Err *e) {
     str_clear(&s->lines);
     for (int64_t i = 0; i < n; i++) {
@@ -176,7 +182,7 @@ bool samples_write(Samples *s, int64_t step, const SampleRow *rows, int64_t n, E
         json_decref(row);
     }
     if (!steplog_write(&s->rewards, &s->lines, e)) return false;
-    return !s->spec.every || step % s->spec.every || write_table(s, step, rows, n, e);
+    return !table_is_due(&s->spec, step) || write_table(s, step, rows, n, e);
 }
 
 /* ---- opening ---- */

@@ -38,6 +38,7 @@ typedef struct SamplesSpec {
     const char *const *names; /* of the reward functions; keeps */
     int functions;
     int64_t every;        /* steps between tables; 0: none */
+    int64_t updates;      /* that train on a rollout's completions, the first of them at its step; 0: one */
     int shown;            /* rows of a table; 0: 8 */
     int64_t resumed_step; /* 0: a new run */
 } SamplesSpec;
@@ -60,7 +61,7 @@ typedef struct Samples {
 bool samples_open(Samples *s, const SamplesSpec *spec, Err *e); /* gives: samples_close */
 void samples_close(Samples *s);                                 /* a second call is fine */
 
-/* The completions of one step, in groups. */
+/* The completions of a rollout, in groups; its step is that of its first update, from 1 on. */
 bool samples_write(Samples *s, int64_t step, const SampleRow *rows, int64_t n, Err *e);
 
 #endif

@@ -140,14 +140,16 @@ static Column logged(const json_t *logs, const char *metric, const char *key) {
     const char *index;
     json_t *row;
     json_object_foreach((json_t *)by_index, index, row) {
-        c.value[c.n++] = json_number_value(json_object_get(row, key));
+        const json_t *value = json_object_get(row, key);
+        if (json_is_number(value)) c.value[c.n++] = json_number_value(value);
     }
     return c;
 }
 
 int64_t evaluate_logged(const json_t *logs) {
-    return (int64_t)json_object_size(
-        json_object_get(json_object_get(logs, "forget_truth_ratio"), "value_by_index"));
+    Column c = logged(logs, "forget_truth_ratio", "score");
+    mem_free(c.value);
+    return c.n;
 }
 
 static void put_forget_quality(json_t *all, const EvalInput *in) {

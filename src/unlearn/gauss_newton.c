@@ -80,18 +80,15 @@ void gauss_newton_free(GaussNewton *g) {
     *g = (GaussNewton){0};
 }
 
-/* ---- playing ---- */
-
-/* Inputs live as long as their phase reads them: they are put before every play. */
-static void play(GaussNewton *g, const GaussNewtonMicro *m, int phase) {
-    step_put_micro(g->run, m->u, &g->run->batch, m->number);
-    exec_play(&g->run->ring->x, phase);
-}
+/* ---- playing ----
+ *
+ * Inputs live as long as their phase reads them: they are put before every play. */
 
 static bool read_logits(GaussNewton *g, const GaussNewtonMicro *m, float *to, Err *e) {
     const Passes *s = g->run->job->own;
     Exec *x = &g->run->ring->x;
-    play(g, m, s->forward);
+    step_put_micro(g->run, m->u, &g->run->batch, m->number);
+    exec_play(x, s->forward);
     if (!exec_sync(x, e)) return false;
     exec_get(x, s->logits, to, 0, 4 * count_of(&g->run->job->spec));
     return true;
@@ -134,9 +131,11 @@ static void apply_hessian(void *context, int64_t token, int worker) {
 bool gauss_newton_back(GaussNewton *g, const GaussNewtonMicro *m, Err *e) {
     const Passes *s = g->run->job->own;
     const JobSpec *spec = &g->run->job->spec;
+    Exec *x = &g->run->ring->x;
     if (!read_logits(g, m, g->z, e)) return false;
     threads_for(g->team, spec->micro_batch * spec->seq, apply_hessian, &(Tokens){g, m->divisor});
-    exec_put(&g->run->ring->x, s->d, g->z, 0, 4 * count_of(spec));
-    play(g, m, s->back);
+    step_put_micro(g->run, m->u, &g->run->batch, m->number);
+    exec_put(x, s->d, g->z, 0, 4 * count_of(spec)); /* last: labels, which this phase does not read, may share bytes */
+    exec_play(x, s->back);
     return true;
 }

@@ -91,8 +91,8 @@ bool clean_request(const Walk *w, const CleanOptions *o, CleanRequest *r, float 
     if (measures && !measure_contraction(w, o, r, r->set.step[0], v, e)) return false;
     choose_window(w, o, r);
     if (!propagate_all(w, o, r, sum, v, e)) return false;
-    if (measures && !measure_contraction(w, o, r, last + r->report.window_used, v, e))
-        return false; /* the window's other end */
+    int64_t end = MIN2(last + r->report.window_used, w->steps - 1); /* propagated one by one, earlier ones go further */
+    if (measures && !measure_contraction(w, o, r, end, v, e)) return false;
     bool plain = !w->adaptive && !(w->momentum > 0); /* of other updates gamma bounds nothing */
     r->truncation = plain && !isnan(r->gamma)
                         ? certificate_truncation(r->gamma, r->report.window_used) * r->report.added_norm

@@ -281,3 +281,25 @@ TEST(what_is_refused_is_refused_for_drawn_sizes_too) { /* and every value that i
         EXPECT_OK(batches_make(&b, &s, &e));
     }
 }
+
+TEST(every_number_of_steps_that_is_named_works_and_is_named_once) {
+    static const char lead[] = "Nearest that work: --steps-per-generation ";
+    for (uint64_t i = 0; i < 3000; i++) {
+        BatchSpec s = {.batch = 8 * (1 + rng_u32(1, i) % 3),
+                       .accum = 1 + rng_u32(2, i) % 6,
+                       .group = 2 + rng_u32(3, i) % 7,
+                       .steps = 1 + rng_u32(4, i) % 12,
+                       .iterations = 1 + rng_u32(5, i) % 2};
+        Err e = {0};
+        Batches b;
+        const char *named = batches_make(&b, &s, &e) ? NULL : strstr(e.text, lead);
+        if (!named) continue;
+        char *end;
+        int64_t before = 0;
+        for (named += strlen(lead); *named; named = end + (*end ? strlen(" or ") : 0)) {
+            s.steps = strtoll(named, &end, 10);
+            if (!EXPECT(end > named && s.steps > before && batches_make(&b, &s, &(Err){0}))) break;
+            before = s.steps;
+        }
+    }
+}

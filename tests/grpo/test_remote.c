@@ -1,5 +1,6 @@
 /* test_remote.c - an evaluator over HTTP, against a server that is slow, wrong, closed, or away for a while. */
 #include <jansson.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/http.h"
@@ -9,6 +10,7 @@
 #include "grpo/remote_int.h"
 #include "obs/sensors.h"
 #include "tests/grpo/server.h"
+#include "tests/snug.h"
 #include "tests/test.h"
 
 /* ---- the evaluator that is played ---- */
@@ -394,4 +396,45 @@ TEST(kinds_of_servers_by_name) {
     EXPECT(remote_api_find(&api, "openai", &e) && api == REMOTE_CHAT);
     EXPECT(remote_api_find(&api, "Ollama", &e) && api == REMOTE_OLLAMA);
     EXPECT(!remote_api_find(&api, "olama", &e) && strstr(e.text, "Did you mean ollama?"));
+}
+
+/* ---- the whole command ---- */
+
+/* A list of numbers takes most of all replies once it is parsed; half of the replies are longer than any answer. */
+static void serve_rubbish(void *user, const ServerRequest *q, ServerReply *r) {
+    atomic_int *asked = user;
+    int64_t bytes = (*asked)++ % 2 ? 60000 : 8 << 20;
+    if (!strcmp(q->method, "GET")) {
+        str_add(&r->body, "{}");
+        return;
+    }
+    str_add(&r->body, "[0");
+    while (r->body.len < bytes) str_add(&r->body, ",0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9");
+    str_add(&r->body, "]");
+}
+
+TEST(a_server_that_sends_megabytes_stays_within_the_plan) {
+    Server server;
+    atomic_int asked = 0;
+    if (!http_is_there()) {
+        test_skip("there is no libcurl");
+        return;
+    }
+    if (test_sanitized()) {
+        test_skip("the sanitizers' own memory is in no command's plan");
+        return;
+    }
+    if (!EXPECT(server_start(&server, 0, serve_rubbish, &asked))) return;
+    Ran r = snug_run(
+        "grpo --model models/tally --device cpu --threads 1 --parser test --max-samples 24 --eval-samples 0 --group 4 "
+        "--global-batch 16 --prompt-tokens 64 --max-tokens 12 --steps 1 --log-steps 1 --beta 0 --precision fp32 "
+        "--reward length --evaluator-name m --evaluator-url http://127.0.0.1:%d --out %s/rubbish --json",
+        server.port, test_tmp());
+    json_t *j = r.code == 0 ? ran_json(&r) : NULL;
+    if (EXPECT(j)) EXPECT(json_integer_value(json_object_get(j, "above_plan_bytes")) == 0);
+    if (!EXPECT(strstr(str_text(&r.err), "more than"))) test_note("%s", str_text(&r.err));
+    EXPECT(asked > 16);
+    json_decref(j);
+    ran_free(&r);
+    server_stop(&server);
 }

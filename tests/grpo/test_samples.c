@@ -84,6 +84,32 @@ TEST(rewards_and_tables_of_a_run) {
     str_free(&text);
 }
 
+/* With several updates a rollout, rollouts begin at steps that --sample-steps may never divide. */
+TEST(a_table_is_made_every_so_many_updates_whatever_a_rollout_has) {
+    static const struct {
+        int64_t every, updates, tables; /* of 24 updates */
+    } table[] = {{2, 1, 12}, {2, 2, 12}, {10, 4, 2}, {3, 2, 8}, {1, 3, 8}, {30, 2, 0}, {0, 2, 0}};
+    char folder[300];
+    Err e = {0};
+    snprintf(folder, sizeof folder, "%s", test_tmp());
+    log_quiet(true);
+    for (int i = 0; i < COUNT_OF(table); i++) {
+        Samples s;
+        Str text = {0};
+        SamplesSpec spec = spec_at(folder, 0);
+        spec.every = table[i].every, spec.updates = table[i].updates, spec.shown = 1;
+        EXPECT_OK(samples_open(&s, &spec, &e));
+        for (int64_t step = 1; step <= 24; step += spec.updates) EXPECT_OK(write_step(&s, step, &e));
+        samples_close(&s);
+        read_name(&text, folder, "samples.jsonl");
+        if (!EXPECT(count_lines(&text) == table[i].tables))
+            test_note("    every %lld, %lld updates: %d", (long long)spec.every, (long long)spec.updates,
+                      count_lines(&text));
+        str_free(&text);
+    }
+    log_quiet(false);
+}
+
 /* What an undisturbed run leaves. */
 static void whole_run(Str out[3], const char *folder, int64_t steps) {
     static const char *const files[] = {"rewards.jsonl", "samples.jsonl", "samples.html"};

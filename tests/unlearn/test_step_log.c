@@ -2,6 +2,7 @@
  * whole, not this run's or was edited is refused by name. */
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -211,6 +212,23 @@ TEST(a_log_that_was_edited_cut_short_or_is_anothers_is_refused) {
     expect_refused("data is");
     str_free(&log);
     str_free(&without);
+}
+
+/* The log names the binary that wrote it by its hash, so a byte behind its end makes another one. */
+TEST(a_log_of_another_build_says_how_to_go_on) {
+    char line[900];
+    const char *other = test_path("other-snug");
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!EXPECT(file_copy(world_binary(), other, NULL)) || !EXPECT(chmod(other, 0755) == 0)) return;
+    FILE *f = fopen(other, "a");
+    EXPECT(f && fputc(0, f) == 0 && fclose(f) == 0);
+    snprintf(line, sizeof line, TRAIN "--step-log --steps 3 --optimizer sgd --clip 0", test_path("m"),
+             test_path("rows.jsonl"), test_path("o"));
+    if (!EXPECT(world_run("k", other, NULL, line) == 0)) return;
+    expect_refused("Give --other-binary");
+    Ran r = snug_run("unlearn --run %s --method replay --at 3 --out %s --other-binary", test_path("o"), test_path("r"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
 }
 
 TEST(a_state_of_the_log_that_was_changed_is_refused) {

@@ -154,6 +154,39 @@ TEST(what_two_requests_name_is_taken_out_once) {
     }
 }
 
+/* Where less is kept, bytes are shared that lie apart elsewhere: the gradient of the logits with the labels, say. */
+TEST(gauss_newton_products_are_the_same_whatever_is_recomputed) {
+    static const char *const levels[] = {"none", "block"};
+    double want = 0;
+    snug_make_job((SnugJob){2, 32, 48});
+    forget("5\n");
+    for (int i = 0; i < COUNT_OF(levels); i++) {
+        char flags[200];
+        snprintf(flags, sizeof flags, SGD "--model models/tally --precision fp32 --steps 8 --recompute %s", levels[i]);
+        json_t *j = train(flags) ? unlearn("--hessian gauss-newton --damping 0 --window 3") : NULL;
+        if (!j) continue;
+        double norm = number(j, "correction_norm");
+        if (!i) want = norm;
+        if (!EXPECT(norm == want && number(j, "guarded") == 0)) test_note("    %s: %g, %g", levels[i], norm, want);
+        json_decref(j);
+    }
+}
+
+/* The window of the first touched update reaches further behind it than the run goes behind the last one. */
+TEST(contraction_is_measured_at_the_windows_end_where_updates_are_propagated_one_by_one) {
+    static const char *const windows[] = {"auto", "100", "2"};
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!train(SGD)) return;
+    forget("5\n40\n");
+    for (int i = 0; i < COUNT_OF(windows); i++) {
+        char flags[200];
+        snprintf(flags, sizeof flags, "--pass each --gamma-iterations 2 --window %s", windows[i]);
+        json_t *j = unlearn(flags);
+        if (j) EXPECT(number(j, "gamma") > 0 && number(j, "steps_touched") > 1);
+        json_decref(j);
+    }
+}
+
 /* Parts do not overlap, so that they are at most the whole. */
 static void expect_parts(const json_t *o, double whole, int n) {
     const json_t *parts = json_object_get(o, "seconds_by_part"), *value;
