@@ -31,6 +31,11 @@ bool file_is_dir(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool file_is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode);
+}
+
 bool file_of_program(char *path, size_t size) {
     ssize_t n = readlink("/proc/self/exe", path, size);
     if (n <= 0 || (size_t)n >= size) return false;
@@ -347,7 +352,8 @@ bool file_make_parents(const char *path, Err *e) {
 
 static bool remove_tree(const char *path, int depth, Err *e) {
     struct stat st;
-    if (lstat(path, &st)) return errno == ENOENT || refused(e, path, "remove");
+    if (lstat(path, &st)) /* in the last two cases nothing can have that name */
+        return errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || refused(e, path, "remove");
     if (!S_ISDIR(st.st_mode)) return remove_here(path) || refused(e, path, "remove");
     if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested too deeply to remove", path);
     char **names = NULL, inner[PATH_MAX];

@@ -11,6 +11,7 @@
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
+bool file_is_special(const char *path); /* a device, a pipe, a socket, or a link to one */
 bool file_size(const char *path, int64_t *bytes, Err *e);
 bool file_is_within(const char *path,
                     const char *folder);           /* it is that folder or lies in it, whatever their spellings */

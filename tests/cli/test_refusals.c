@@ -262,8 +262,13 @@ TEST(a_place_that_cannot_be_written_is_refused_before_any_work) {
         {"doctor --quick --device cpu --write .", 1, "--write .: is a folder"},
         {"monitor --csv . --duration 0", 1, "--csv .: is a folder"},
         {"generate --model ../nothing --prompts ../rows.jsonl --out .", 1, "--out .: is a folder"},
+        {"generate --model ../nothing --prompt hi --out ../null --overwrite", 1, "is a device or a pipe"},
+        {"problems --n 3 --out ../null --overwrite", 1, "leave it out"},
+        {"plan --model qwen2.5-0.5b --svg ../null", 1, "--svg ../null: is a device or a pipe"},
+        {"merge --model ../model --adapter lora/adapter --out ../rows.jsonl/x", 1, "cannot create the folder"},
     };
     if (!make_runs()) return;
+    EXPECT(symlink("/dev/null", world_path("null")) == 0);
     EXPECT(file_make_dirs(world_path("w/old"), NULL));
     put("w/old/TOFU_EVAL.json", "{}\n");
     expect_unchanged(table, COUNT_OF(table));
