@@ -352,8 +352,7 @@ bool file_make_parents(const char *path, Err *e) {
 
 static bool remove_tree(const char *path, int depth, Err *e) {
     struct stat st;
-    if (lstat(path, &st)) /* in the last two cases nothing can have that name */
-        return errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || refused(e, path, "remove");
+    if (lstat(path, &st)) return errno == ENOENT || refused(e, path, "remove");
     if (!S_ISDIR(st.st_mode)) return remove_here(path) || refused(e, path, "remove");
     if (depth > DEEPEST) return fail(e, ERR_FAIL, "%s: folders are nested too deeply to remove", path);
     char **names = NULL, inner[PATH_MAX];

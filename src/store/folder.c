@@ -65,7 +65,8 @@ bool folder_begin(FolderOut *f, const char *final_path, Err *e) {
     if (!folder_check(final_path, e) || !copy_path(f->path, sizeof f->path, final_path, e) || !settle_old(f->path, e))
         return false;
     snprintf(temporary, sizeof temporary, "%s.tmp-%d", f->path, (int)getpid());
-    if (!file_remove_tree(temporary, e) || !file_make_dirs(temporary, e)) return false;
+    if (file_exists(temporary) && !file_remove_tree(temporary, e)) return false;
+    if (!file_make_dirs(temporary, e)) return false;
     memcpy(f->temporary, temporary, sizeof temporary);
     return true;
 }
