@@ -50,6 +50,19 @@ TEST(lines_of_text_given_as_prompts_are_answered_with_how_to_make_rows_of_them) 
     expect_said(snug_run("generate --model tally --prompts %s", test_path("p.txt")), 1, "jq -Rc '{prompt: .}'");
 }
 
+TEST(prompts_of_another_shape_are_answered_with_what_is_wrong) {
+    static const char *const wrong[][2] = {
+        {"[{\"prompt\":\"a\"},{\"prompt\":\"b\"}]\n", "p.jsonl:1: is a list"},
+        {"{\"prompt\":\"a\"}\n\n7\n", "p.jsonl:3: is no object"},
+        {"{\n  \"prompt\": \"a\"\n}\n", "does not end on its line (jq -c . FILE"},
+        {"{\"prompt\":\"\xff\"}\n", "iconv -f LATIN1"},
+    };
+    for (int i = 0; i < COUNT_OF(wrong); i++) {
+        put("p.jsonl", wrong[i][0]);
+        expect_said(snug_run("generate --model tally --prompts %s", test_path("p.jsonl")), 1, wrong[i][1]);
+    }
+}
+
 TEST(init_takes_no_tokenizer_with_more_ids_than_the_model) {
     static const char how[] =
         "init --model stories-15m --tokenizer tests/data/tok_smollm2 --set vocab_size=%s --out %s";
