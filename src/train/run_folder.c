@@ -77,8 +77,8 @@ static bool refuse_no_checkpoint(const RunFolderAsk *a, const char *folder, Err 
     mem_free(steps);
     if (n)
         return fail(e, ERR_FAIL,
-                    "--resume: %s has %lld checkpoint%s and none that is complete; the warnings before this say what is "
-                    "wrong with each. Is there another copy of its trainer_state.json?",
+                    "--resume: %s has %lld checkpoint%s and none that is complete; the warnings before this say what "
+                    "is wrong with each. Is there another copy of its trainer_state.json?",
                     folder, (long long)n, n > 1 ? "s" : "");
     if (!file_exists(config)) return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", folder);
     Str due = {0};
