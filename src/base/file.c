@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/stop.h"
 
 enum { COPY_BYTES = 1 << 16, DEEPEST = 64 };
 
@@ -27,6 +29,11 @@ bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 bool file_is_dir(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool file_is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode);
 }
 
 bool file_of_program(char *path, size_t size) {
@@ -60,18 +67,32 @@ static int open_here(const char *path, int flags) {
     return fault_here(FAULT_OPEN, path) ? -1 : open(path, flags | O_CLOEXEC, 0644);
 }
 
-/* Up to `bytes` bytes from the offset, or from where the file stands (-1); 0 at its end, -1 with errno set. */
+/* Until a pipe or a terminal has something to read; files always have. A signal may come just before the wait or to
+ * another thread, so its flag is looked at again and again. False: the process was asked to leave. */
+static bool wait_to_read(int fd) {
+    enum { LOOK_MS = 100 };
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        int ready = poll(&input, 1, LOOK_MS);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+        if (stop_asked()) return false;
+    }
+}
+
+/* Up to `bytes` bytes from the offset, or from where the file stands (-1); 0 at its end, -1 with errno set: EINTR when
+ * the process was asked to leave before there were any. */
 static ssize_t read_here(int fd, void *to, int64_t bytes, int64_t offset, const char *path) {
     for (;;) {
         if (fault_here(FAULT_READ, path)) return -1;
+        if (offset < 0 && !wait_to_read(fd)) return errno = EINTR, -1;
         size_t part = (size_t)MIN2(bytes, 1 << 30);
         ssize_t n = offset < 0 ? read(fd, to, part) : pread(fd, to, part, (off_t)offset);
-        if (n >= 0 || errno != EINTR) return n;
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN)) return n;
     }
 }
 
 bool file_open_read(const char *path, int *fd, Err *e) {
-    *fd = open_here(path, O_RDONLY);
+    *fd = open_here(path, O_RDONLY | O_NONBLOCK); /* a pipe that nobody writes to is waited for where it is read */
     if (*fd < 0) return refused(e, path, "open");
     struct stat st;
     if (fstat(*fd, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -118,6 +139,7 @@ bool file_pread(int fd, void *to, int64_t bytes, int64_t offset, const char *pat
 bool file_read_some(int fd, void *to, int64_t *got, int64_t room, const char *path, Err *e) {
     ssize_t n = read_here(fd, to, room, -1, path);
     *got = n;
+    if (n < 0 && errno == EINTR) return stop_check(e);
     return n >= 0 || refused(e, path, "read");
 }
 

@@ -11,6 +11,7 @@
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
+bool file_is_special(const char *path); /* a device, a pipe, a socket, or a link to one */
 bool file_size(const char *path, int64_t *bytes, Err *e);
 const char *file_last_name(const char *path); /* the last part of a path; one that ends in '/': all of it; borrows */
 bool file_is_within(const char *path,

@@ -71,6 +71,12 @@ static json_t *faults_json(const AmrInput *in, int64_t most) {
     return list;
 }
 
+/* A corpus without one is another kind of file, whatever else was said about it. */
+static bool has_a_graph(const Options *o, int64_t valid, int64_t blocks, Err *e) {
+    return valid ||
+           fail(e, ERR_FAIL, "%s: none of %lld blocks holds a valid graph", o->positional[1], (long long)blocks);
+}
+
 static bool check_verb(const Options *o, Err *e) {
     AmrInput in = {0};
     bool ok = amr_input_open(&in, o, e);
@@ -94,8 +100,8 @@ static bool check_verb(const Options *o, Err *e) {
     if (ok && opt_flag(o, OPT_STRICT) && valid < n)
         ok = fail(e, ERR_FAIL, "%s: %lld of %lld blocks are not valid", o->positional[1], (long long)(n - valid),
                   (long long)n);
-    else if (ok && !valid)
-        ok = fail(e, ERR_FAIL, "%s: none of %lld blocks holds a valid graph", o->positional[1], (long long)n);
+    else if (ok)
+        ok = has_a_graph(o, valid, n, e);
     amr_corpus_free(&in.corpus);
     return ok;
 }
@@ -209,7 +215,8 @@ static bool stats_verb(const Options *o, Err *e) {
         AmrStats s;
         amr_stats(&s, &in.corpus, in.first, in.end);
         if (!opt_flag(o, OPT_JSON)) print_stats(&s, o->positional[1], in.end - in.first);
-        ok = amr_finish(stats_json(&s, in.end - in.first), &in.corpus, o, e);
+        ok = amr_finish(stats_json(&s, in.end - in.first), &in.corpus, o, e) &&
+             has_a_graph(o, s.graphs, in.end - in.first, e);
     }
     amr_corpus_free(&in.corpus);
     return ok;

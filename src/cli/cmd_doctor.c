@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/doctor.h"
@@ -64,6 +65,20 @@ static void print_visit(const Visit *v, const DoctorHost *host, const Peak *peak
     show_print_digits(root, 6);
 }
 
+/* The place was not asked for where --write is not given: then the figures, which are shown by now, are worth more. */
+static bool keep_rates(const Visit *v, const char *path, Err *e) {
+    if (machinefile_write(&v->file, path, e)) {
+        log_line("written: %s; plan, train and eval use these rates from now on (--no-write: none is written; without "
+                 "the file the catalogue's count)",
+                 path);
+        return true;
+    }
+    if (opt_given(v->o, OPT_WRITE) || stop_caused(e)) return false;
+    log_warn("the rates are not kept: %s. --write FILE names another place, --machine FILE uses it", e->text);
+    *e = (Err){0};
+    return true;
+}
+
 bool cmd_doctor(const Options *o, Err *e) {
     DoctorHost host = {0};
     Visit v = {.o = o, .host = &host, .devices = json_array()};
@@ -78,11 +93,7 @@ bool cmd_doctor(const Options *o, Err *e) {
         ok = visit_devices(&v, e);
         Peak peak = peak_of_job(&v.machine, v.planned_bytes, v.planned_bytes, 0);
         if (ok) print_visit(&v, &host, &peak);
-        if (ok && writes) ok = machinefile_write(&v.file, path, e);
-        if (ok && writes)
-            log_line("written: %s; plan, train and eval use these rates from now on (--no-write: none is written; "
-                     "without the file the catalogue's count)",
-                     path);
+        if (ok && writes) ok = keep_rates(&v, path, e);
         ok = ok && peak_settle(&peak, o, e);
     }
     machinefile_free(&v.file);

@@ -30,6 +30,28 @@ bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is rep
     return n == 0 || fail(e, ERR_FAIL, "--out %s: is not empty. Choose another, or give --overwrite", out);
 }
 
+/* Room for weights of so many bytes, before the first is written. */
+static bool check_room(const Options *o, int64_t bytes, Err *e) {
+    const char *out = opt_text(o, OPT_OUT);
+    int64_t has = file_free_bytes(out);
+    if (has < 0 || bytes <= has) return true;
+    return fail(e, ERR_BUDGET,
+                "does not fit the disk: the weights take %s bytes (%s) in %s, %s are free there, %s (%s bytes) are "
+                "missing. Nothing was loaded or written",
+                units_count(bytes).s, units_bytes(bytes).s, out, units_bytes(has).s, units_bytes(bytes - has).s,
+                units_count(bytes - has).s);
+}
+
+static int64_t config_bytes(const ModelConfig *c) { return format_bytes(c->dtype, 1, config_parameters(c)); }
+
+static int64_t folder_bytes(const char *folder) {
+    StSet s;
+    if (!st_open(&s, folder, NULL)) return 0; /* said where it is read */
+    int64_t bytes = s.total_bytes;
+    st_close(&s);
+    return bytes;
+}
+
 static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
     char path[1200];
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -80,7 +102,9 @@ bool cmd_init(const Options *o, Err *e) {
     FolderOut f;
     int64_t heap, words = 0;
     if (opt_given(o, OPT_TOKENIZER) && !check_tokenizer(o, &m.config, &words, e)) return false;
-    if (!weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    if (!weights_make_bytes(&heap, &m.config, NULL, e) || !check_room(o, config_bytes(&m.config), e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        return false;
     bool ok =
         write_config(&m.config, f.temporary, e) &&
         weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), setup_threads(o), e);
@@ -119,7 +143,8 @@ static bool convert_dense(const Options *o, Err *e) {
         return fail(e, ERR_FAIL,
                     "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
     if (!config_make_sparse(&m.config, e) || !set_sparse(&m.config, o, e) ||
-        !weights_make_bytes(&heap, &m.config, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        !weights_make_bytes(&heap, &m.config, NULL, e) || !check_room(o, folder_bytes(m.folder), e) ||
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok = write_config(&m.config, f.temporary, e) &&
               weights_complete(&m.config, m.folder, f.temporary, (uint64_t)opt_int(o, OPT_SEED), 1, &drawn, e) &&
@@ -161,7 +186,7 @@ bool cmd_merge(const Options *o, Err *e) {
     int64_t heap;
     if (!weights_check_merge(m.folder, opt_text(o, OPT_ADAPTER), e) ||
         !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
-        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        !check_room(o, folder_bytes(m.folder), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);

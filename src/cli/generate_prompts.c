@@ -64,14 +64,25 @@ static bool is_blank(const char *text, int64_t n) {
     return true;
 }
 
+/* What to do about a line that is not JSON; why: the library's message. */
+static const char *line_hint(const char *why) {
+    if (strstr(why, "unable to decode byte"))
+        return "The file is not UTF-8. Convert it first (iconv -f LATIN1 -t UTF-8 FILE > NEW, or from what it is)";
+    if (strstr(why, "premature end of input") || strstr(why, "near end of file"))
+        return "Each line must hold one object, and this one does not end on its line (jq -c . FILE > FILE.jsonl)";
+    return "Each line must hold one object, such as {\"prompt\": \"...\"}; lines of text become that by: jq -Rc "
+           "'{prompt: .}' FILE > FILE.jsonl";
+}
+
 static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t bytes, int64_t number, Err *e) {
     json_error_t je;
     json_t *row = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, &je);
-    if (!row)
-        return fail(e, ERR_FAIL,
-                    "is not JSON: %s. Each line must hold one object, such as {\"prompt\": \"...\"}; lines of text "
-                    "become that by: jq -Rc '{prompt: .}' FILE > FILE.jsonl",
-                    je.text);
+    if (!row) return fail(e, ERR_FAIL, "is not JSON: %s. %s", je.text, line_hint(je.text));
+    if (json_is_array(row)) {
+        json_decref(row);
+        return fail(e, ERR_FAIL, "is a list, and each line must hold one object; its rows become that by: jq -c '.[]' "
+                                 "FILE > FILE.jsonl");
+    }
     p->longest_row = MAX2(p->longest_row, bytes);
     bool ok = prompts_add(p, g, row, number, e);
     json_decref(row);

@@ -10,6 +10,7 @@
 enum {
     OUT_IS_FILE = ON_GENERATE | ON_REASON | ON_PROBLEMS | ON_AMR | ON_AMR_PARSE | ON_GRPO_EVAL,
     MAKES_PARENTS = ON_GENERATE | ON_REASON | ON_AMR_PARSE | ON_DOCTOR,
+    SHOWS_WITHOUT_OUT = ON_GENERATE | ON_PROBLEMS | ON_AMR,
     KEEPS_INPUTS = ON_TRAIN | ON_PREPARE | ON_UNLEARN_EVAL, /* of their folder they replace only what is their own */
 };
 
@@ -44,6 +45,11 @@ static bool can_be_file(const Options *o, OptId id, const char *path, Err *e) {
     const char *name = option_rows[id].name, *slash = strrchr(path, '/');
     char folder[1000];
     if (file_is_dir(path)) return fail(e, ERR_FAIL, "--%s %s: is a folder, a file was expected", name, path);
+    if (id != OPT_CSV && file_is_special(path)) { /* the rows of monitor are appended, the others take the name */
+        bool shows = id == OPT_OUT && is_on(o, SHOWS_WITHOUT_OUT);
+        return fail(e, ERR_FAIL, "--%s %s: is a device or a pipe, and a file would take its place; name a file%s", name,
+                    path, shows ? ", or leave it out: standard output then has the lines" : "");
+    }
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 0, path);
     if (!folder[0] || is_on(o, MAKES_PARENTS) || file_is_dir(folder)) return true;
     return fail(e, ERR_FAIL, "--%s %s: there is no folder %s", name, path, folder);

@@ -40,6 +40,9 @@ static bool has_steps(const Options *o, const RuleFacts *f) { return opt_given(o
 static bool has_warmup_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_WARMUP_STEPS) > 0; }
 static bool has_min_lr(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_MIN_LR) > 0; }
 static bool has_decay_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_DECAY_STEPS) > 0; }
+static bool is_eps_none(const Options *o, const RuleFacts *f) {
+    return opt_is(o, OPT_OPTIMIZER, "adamw") && opt_real(o, OPT_EPS) == 0;
+}
 static bool never_decays(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_WEIGHT_DECAY) == 0; }
 static bool never_skips(const Options *o, const RuleFacts *f) {
     return !opt_is(o, OPT_ON_SPIKE, "skip") && !opt_is(o, OPT_ON_NONFINITE, "skip");
@@ -117,6 +120,17 @@ static bool decays_from_the_start(const Options *o, const RuleFacts *f) {
     return opt_is(o, OPT_SCHEDULE, "wsd") && opt_int(o, OPT_DECAY_STEPS) + f->warmup_steps > f->total_steps;
 }
 
+static bool ends_above_its_rate(const Options *o, const RuleFacts *f) {
+    return !opt_is(o, OPT_SCHEDULE, "constant") && opt_real(o, OPT_MIN_LR) > opt_real(o, OPT_LR);
+}
+
+/* A schedule that ends at a rate of 0 before the run does. */
+static bool stands_still_at_the_end(const Options *o, const RuleFacts *f) {
+    bool ends_at_none = opt_real(o, OPT_MIN_LR) == 0 && opt_real(o, OPT_MIN_LR_RATIO) == 0;
+    return ends_at_none && !opt_is(o, OPT_SCHEDULE, "constant") && opt_int(o, OPT_SCHEDULE_STEPS) > 0 &&
+           opt_int(o, OPT_SCHEDULE_STEPS) < f->total_steps;
+}
+
 /* ---- what is said with numbers ---- */
 
 static void say_rank(Str *out, const Options *o, const RuleFacts *f) {
@@ -136,6 +150,17 @@ static void say_positions(Str *out, const Options *o, const RuleFacts *f) {
 static void say_warmup(Str *out, const Options *o, const RuleFacts *f) {
     str_addf(out, "the warm-up of %lld steps is longer than the run of %lld: the rate never reaches --lr %s",
              (long long)f->warmup_steps, (long long)f->total_steps, opt_text(o, OPT_LR));
+}
+
+static void say_end_above(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out, "lies above --lr %s, so the rate stays at that; --min-lr is what it falls to", opt_text(o, OPT_LR));
+}
+
+static void say_standing_still(Str *out, const Options *o, const RuleFacts *f) {
+    str_addf(out,
+             "the rate is 0 from there on, and nothing is learned up to step %lld; give --min-lr or --min-lr-ratio, or "
+             "a schedule as long as the run",
+             (long long)f->total_steps);
 }
 
 static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
@@ -181,10 +206,15 @@ const Rule rules[] = {
             "sgd without --momentum stores no moments; leave it out, or give --momentum 0.9 or --optimizer adamw"),
     WARNS(OF(OPT_BETA1, OPT_BETA2, OPT_EPS), OPT_OPTIMIZER, NULL, ON_TRAIN,
           "belongs to --optimizer adamw and has no effect on sgd", .needs = "adamw"),
+    REFUSES(OF(OPT_EPS), OPT_EPS, is_eps_none, ON_TRAIN,
+            "a weight whose gradient is 0 would be divided by 0; 1e-8 is usual, and 1e-15 hardly counts"),
     WARNS(OF(OPT_MIN_LR, OPT_SCHEDULE_STEPS, OPT_MIN_LR_RATIO), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: a constant learning rate has no end to go to", .needs = "cosine|linear|wsd"),
     WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, has_min_lr, ON_TRAIN,
           "has no effect: --min-lr says where the rate ends"),
+    WARNS(OF(OPT_MIN_LR), OPT_LR, ends_above_its_rate, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_end_above),
+    WARNS(OF(OPT_SCHEDULE_STEPS), OPT_STEPS, stands_still_at_the_end, ON_TRAIN, NULL, .stage = RULE_RUN,
+          .say = say_standing_still),
     WARNS(OF(OPT_DECAY_STEPS, OPT_DECAY_RATIO, OPT_DECAY_SHAPE), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: it belongs to --schedule wsd", .needs = "wsd"),
     WARNS(OF(OPT_DECAY_RATIO), OPT_DECAY_STEPS, has_decay_steps, ON_TRAIN,

@@ -309,9 +309,9 @@ static bool check_anything_left(const DataPart *part, int64_t seq, Err *e) {
                     "there is nothing to "
                     "learn. Answers need \"role\": \"assistant\"",
                     part->path, (long long)r->dropped);
-    if (part->kind == DATA_TEXT && r->longest < 2)
-        return fail(e, ERR_FAIL, "%s: no sample is left of %lld: no text has two tokens, so nothing can be predicted",
-                    part->path, (long long)r->dropped);
+    if ((part->kind == DATA_TEXT || part->kind == DATA_IDS) && r->longest < 2)
+        return fail(e, ERR_FAIL, "%s: no sample is left of %lld: no %s, so nothing can be predicted", part->path,
+                    (long long)r->dropped, part->kind == DATA_TEXT ? "text has two tokens" : "row has two ids");
     return fail(e, ERR_FAIL,
                 "%s: no sample is left of %lld: answers are empty, or prompts leave no room in %lld tokens (the "
                 "longest sample has %lld). Is --seq large enough?",

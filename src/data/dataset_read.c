@@ -330,8 +330,10 @@ static bool find_row(RowReader *r, int64_t *bytes, Err *e) {
 static bool read_tree(RowReader *r, json_t **row, int64_t bytes, Err *e) {
     json_error_t at;
     if (bytes > LONG_ROW)
-        return fail(e, ERR_FAIL, "%s:%lld: this row of %s is not JSON, or nested too deeply, or has a field twice",
-                    r->path, (long long)r->row_line, units_bytes(bytes).s);
+        return fail(e, ERR_FAIL,
+                    "%s:%lld: this row of %s is not JSON, or nested too deeply, or has a field twice, or more than %d "
+                    "fields",
+                    r->path, (long long)r->row_line, units_bytes(bytes).s, ROW_FIELDS);
     *row = json_loadb(r->buffer + r->begin, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     if (!*row) return not_json(r, &at, e);
     if (json_is_object(*row)) return true;
@@ -405,6 +407,10 @@ bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e) {
     }
     if (!row_scan(row, r->buffer + r->begin, bytes)) {
         if (!read_tree(r, &tree, bytes, e)) return false;
+        if (!row_fits(tree, e)) {
+            json_decref(tree);
+            return fail_within(e, "%s:%lld", r->path, (long long)r->row_line);
+        }
         row_from_tree(row, tree);
     }
     step(r, bytes); /* before a text is taken out of its JSON: line ends may be among it */

@@ -258,7 +258,8 @@ static bool parse_row(EncodeState *s, const InputFormat *format, char *text, int
     if (row_scan(s->row, text, bytes)) return true;
     json_error_t at;
     json_t *tree = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
-    if (json_is_object(tree)) return row_from_tree(s->row, tree), true;
+    if (json_is_object(tree) && row_fits(tree, e)) return row_from_tree(s->row, tree), true;
+    if (json_is_object(tree)) return json_decref(tree), false;
     const char *what = tree ? "not an object" : at.text;
     fail(e, ERR_FAIL, "is not JSON: %s. %s", what, dataset_json_hint(text, bytes, what));
     json_decref(tree);

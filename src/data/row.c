@@ -6,13 +6,22 @@
 #include "base/mem.h"
 #include "data/dataset_int.h"
 
+bool row_fits(const json_t *tree, Err *e) {
+    size_t n = json_object_size(tree);
+    if (n <= ROW_FIELDS) return true;
+    return fail(e, ERR_FAIL,
+                "the row has %zu fields, and at most %d are read. Keep those that are needed (jq -c '{prompt, "
+                "answer}'); is it a list of rows by name, bring each to a line (jq -c '.[]')",
+                n, ROW_FIELDS);
+}
+
 void row_from_tree(Row *r, json_t *tree) {
     const char *name;
     json_t *v;
     r->n = 0;
     r->tree = tree;
     json_object_foreach(tree, name, v) {
-        if (r->n == ROW_FIELDS) break; /* nobody asks for so many */
+        CHECK(r->n < ROW_FIELDS); /* row_fits */
         RowField *f = &r->field[r->n++];
         *f = (RowField){.name = (char *)(uintptr_t)name,
                         .name_bytes = (int32_t)strlen(name),

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { ROW_FIELDS = 256 }; /* more are read by the JSON library */
+enum { ROW_FIELDS = 256 }; /* a row of more is refused */
 
 typedef struct RowField {
     char *name;       /* borrows, like text */
@@ -32,7 +32,8 @@ typedef struct Row {
 /* Reads a text that is one object. It is changed, and must stand while the row is used. False: it is not one that the
  * scanner is sure of, and as it was. */
 bool row_scan(Row *r, char *text, int64_t bytes);
-void row_from_tree(Row *r, json_t *tree); /* takes over the reference */
+bool row_fits(const json_t *tree, Err *e); /* false: it has more fields than a Row */
+void row_from_tree(Row *r, json_t *tree); /* takes over the reference; of one that fits */
 void row_free(Row *r);
 
 json_t *row_tree(Row *r); /* the whole row; gives (json_decref) */

@@ -72,6 +72,14 @@ static bool refuse_no_checkpoint(const RunFolderAsk *a, const char *folder, Err 
                     "--resume: %s is not there, so there is no run to go on with. Was its folder moved? Then --out "
                     "says where it is now",
                     folder);
+    int64_t *steps, n;
+    if (!checkpoint_list(folder, &steps, &n, e)) return false;
+    mem_free(steps);
+    if (n)
+        return fail(e, ERR_FAIL,
+                    "--resume: %s has %lld checkpoint%s and none that is complete; the warnings before this say what "
+                    "is wrong with each. Is there another copy of its trainer_state.json?",
+                    folder, (long long)n, n > 1 ? "s" : "");
     if (!file_exists(config)) return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", folder);
     Str due = {0};
     first_save_text(&due, a);

@@ -95,6 +95,12 @@ TEST(stats_and_triples_are_json) {
     ran_free(&r);
 }
 
+TEST(a_file_without_a_graph_is_no_corpus_with_empty_statistics) {
+    put("c.amr", "{\"text\":\"a dog\"}\n");
+    expect_refused(snug_run("amr check %s", test_path("c.amr")), 1, "none of 1 blocks holds a valid graph");
+    expect_refused(snug_run("amr stats %s", test_path("c.amr")), 1, "none of 1 blocks holds a valid graph");
+}
+
 TEST(rows_are_written_for_each_prompt) {
     put("c.amr", corpus_text);
     expect_done(snug_run("amr rows %s --out %s", test_path("c.amr"), test_path("plain.jsonl")));

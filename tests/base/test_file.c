@@ -1,4 +1,6 @@
 /* test_file.c - where a path lies, what a tree takes, files without a name; and work that can be interrupted. */
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -103,5 +105,28 @@ TEST(log_begins_with_what_was_kept_for_it) {
     log_quiet(false);
     EXPECT_OK(file_read(test_path("log"), &text, 0, &e));
     EXPECT_STR(str_text(&text), "first\nwarning: second\nthird\n");
+    str_free(&text);
+}
+
+/* One that nobody writes to, and one whose writer is silent. */
+TEST(file_reading_from_a_pipe_ends_when_the_process_is_asked_to_leave) {
+    Err e = {0};
+    Str text = {0};
+    int ends[2];
+    int64_t got;
+    char byte;
+    EXPECT(mkfifo(test_path("pipe"), 0600) == 0 && pipe(ends) == 0);
+    stop_signal = SIGTERM;
+    EXPECT(!file_read(test_path("pipe"), &text, 0, &e) && stop_caused(&e));
+    EXPECT(!file_read_some(ends[0], &byte, &got, 1, "pipe", &e) && stop_caused(&e));
+    EXPECT(write(ends[1], "x", 1) == 1 && file_read_some(ends[0], &byte, &got, 1, "pipe", &e) && got == 1);
+    close(ends[1]);
+    EXPECT(file_read_some(ends[0], &byte, &got, 1, "pipe", &e) && got == 0); /* its end is no wait */
+    stop_signal = 0;
+    close(ends[0]);
+    EXPECT(file_write_all(test_path("file"), "abc", 3, &e));
+    stop_signal = SIGTERM; /* what is saved on the way out reads files */
+    EXPECT(file_read(test_path("file"), &text, 0, &e) && text.len == 3);
+    stop_signal = 0;
     str_free(&text);
 }

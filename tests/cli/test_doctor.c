@@ -50,6 +50,24 @@ TEST(doctor_measures_the_processor_and_plan_uses_it) {
     ran_free(&r);
 }
 
+/* A home that is read-only, or none at all, costs no figures that took a minute. */
+TEST(doctor_shows_what_it_measured_where_nothing_can_be_written) {
+    const char *before = getenv("XDG_CONFIG_HOME");
+    char kept[300], *home = test_path("home");
+    snprintf(kept, sizeof kept, "%s", before ? before : "");
+    file_write_all(home, "", 0, NULL);
+    setenv("XDG_CONFIG_HOME", home, 1);
+    Ran r = snug_run("doctor --device cpu --quick --json");
+    json_t *j = ran_json(&r);
+    EXPECT(j != NULL && strstr(str_text(&r.err), "element-wise"));
+    json_decref(j);
+    expect_said(&r, 0, "the rates are not kept", "--write FILE");
+    r = snug_run("doctor --device cpu --quick --write %s/machine.json", home);
+    expect_said(&r, 1, "home", "a folder was expected");
+    if (before) setenv("XDG_CONFIG_HOME", kept, 1);
+    else unsetenv("XDG_CONFIG_HOME");
+}
+
 TEST(wrong_machine_files_are_refused_when_named_and_passed_over_when_found) {
     Ran r = snug_run("plan --model smollm2-135m --machine %s", test_path("none.json"));
     expect_said(&r, 1, "none.json", "snug doctor --write");

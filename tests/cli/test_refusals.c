@@ -70,6 +70,12 @@ static bool make_runs(void) {
     world_copy_tree(world_path("w/run/model"), world_path("w/result/model"));
     static const char *const later[] = {"checkpoint-3", "checkpoint-6", "model"};
     for (int i = 0; i < 3; i++) file_remove_tree(world_path("w/begun/%s", later[i]), NULL);
+    world_copy_tree(world_path("w/run"), world_path("w/torn"));
+    for (int i = 0; i < 2; i++) {
+        char state[60];
+        snprintf(state, sizeof state, "w/torn/%s/trainer_state.json", later[i]);
+        cut(state);
+    }
     return ok;
 }
 
@@ -92,6 +98,8 @@ TEST(a_refused_train_changes_nothing) {
         {RUN "--out new --spare-dir nothing", 1, "--spare-dir"},
         {RUN "--out new --resume", 1, "no run to go on with"},
         {RUN "--out begun --resume", 1, "ended before its first one, which comes after 10 minutes"},
+        {RUN "--out torn --resume", 1, "has 2 checkpoints and none that is complete"},
+        {RUN "--out torn --resume", 1, "passing over a checkpoint: torn/checkpoint-6/trainer_state.json"},
         {RUN "--out ../rows.jsonl", 1, "is a file"},
         {RUN "--out run", 1, "--resume"},
         {RUN "--out result", 1, "holds a result"},
@@ -262,8 +270,13 @@ TEST(a_place_that_cannot_be_written_is_refused_before_any_work) {
         {"doctor --quick --device cpu --write .", 1, "--write .: is a folder"},
         {"monitor --csv . --duration 0", 1, "--csv .: is a folder"},
         {"generate --model ../nothing --prompts ../rows.jsonl --out .", 1, "--out .: is a folder"},
+        {"generate --model ../nothing --prompt hi --out ../null --overwrite", 1, "is a device or a pipe"},
+        {"problems --n 3 --out ../null --overwrite", 1, "leave it out"},
+        {"plan --model qwen2.5-0.5b --svg ../null", 1, "--svg ../null: is a device or a pipe"},
+        {"merge --model ../model --adapter lora/adapter --out ../rows.jsonl/x", 1, "cannot create the folder"},
     };
     if (!make_runs()) return;
+    EXPECT(symlink("/dev/null", world_path("null")) == 0);
     EXPECT(file_make_dirs(world_path("w/old"), NULL));
     put("w/old/TOFU_EVAL.json", "{}\n");
     expect_unchanged(table, COUNT_OF(table));

@@ -82,6 +82,36 @@ TEST(lines_of_text_given_as_prompts_are_answered_with_how_to_make_rows_of_them) 
     expect_said(snug_run("generate --model tally --prompts %s", test_path("p.txt")), 1, "jq -Rc '{prompt: .}'");
 }
 
+TEST(prompts_of_another_shape_are_answered_with_what_is_wrong) {
+    static const char *const wrong[][2] = {
+        {"[{\"prompt\":\"a\"},{\"prompt\":\"b\"}]\n", "p.jsonl:1: is a list"},
+        {"{\"prompt\":\"a\"}\n\n7\n", "p.jsonl:3: is not JSON"},
+        {"{\n  \"prompt\": \"a\"\n}\n", "does not end on its line (jq -c . FILE"},
+        {"{\"prompt\":\"\xff\"}\n", "iconv -f LATIN1"},
+    };
+    for (int i = 0; i < COUNT_OF(wrong); i++) {
+        put("p.jsonl", wrong[i][0]);
+        expect_said(snug_run("generate --model tally --prompts %s", test_path("p.jsonl")), 1, wrong[i][1]);
+    }
+}
+
+/* Fields beyond those that are read were dropped, and the one that was wanted called missing. */
+TEST(a_row_of_too_many_fields_is_called_that) {
+    Str row = {0};
+    for (int n = 256; n <= 257; n++) {
+        str_clear(&row);
+        for (int i = 1; i < n; i++) str_addf(&row, "%s\"f%d\":%d", i > 1 ? "," : "{", i, i);
+        str_add(&row, ",\"text\":\"What is two and two?\"}\n");
+        put("rows.jsonl", str_text(&row));
+        expect_said(snug_run("eval --model tally --data %s --json", test_path("rows.jsonl")), n > 256,
+                    n > 256 ? "rows.jsonl:1: the row has 257 fields, and at most 256 are read" : "");
+        expect_said(snug_run("prepare --tokenizer tally --out %s %s", test_path(n > 256 ? "p7" : "p6"),
+                             test_path("rows.jsonl")),
+                    n > 256, n > 256 ? "the row has 257 fields" : "");
+    }
+    str_free(&row);
+}
+
 TEST(init_takes_no_tokenizer_with_more_ids_than_the_model) {
     static const char how[] =
         "init --model stories-15m --tokenizer tests/data/tok_smollm2 --set vocab_size=%s --out %s";

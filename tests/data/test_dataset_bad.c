@@ -44,6 +44,9 @@ TEST(dataset_refuses_bad_files) {
         /* what people have in place of JSON lines */
         {"a.jsonl", "prompt,answer\na,b\n", "a.jsonl:1: is not JSON", "name a table .csv"},
         {"a.jsonl", "{\"text\": \"a\"}\r{\"text\": \"b\"}\r", "a.jsonl:1: is not JSON", "CR alone"},
+        {"a.jsonl", "{\"text\": \"a\"},\n{\"text\": \"b\"},\n", "a.jsonl:1: is not JSON", "a comma stands behind"},
+        {"a.jsonl", "{\"text\": \"\\ud83d ok\"}\n", "a.jsonl:1: is not JSON", "Half of a character"},
+        {"a.jsonl", "{\"ids\": [3]}\n", "a.jsonl: no sample is left of 1", "two ids"},
         {"a.jsonl", "{\"text\": NaN}\n", "a.jsonl:1: is not JSON", "write null"},
         {"a.jsonl", "{'text': 'a'}\n", "a.jsonl:1: is not JSON", "json.dumps"},
         {"a.jsonl", "{\"text\": \"gr\xfc\xdf\"}\n", "a.jsonl:1: is not JSON", "iconv -f LATIN1"},

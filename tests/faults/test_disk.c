@@ -130,6 +130,25 @@ TEST(a_small_disk_is_refused_before_the_first_step_and_what_is_asked_for_is_enou
     }
 }
 
+TEST(a_model_that_the_disk_cannot_hold_is_not_begun) {
+    static const char *const makes[] = {
+        "init --model ../model --out out/m",
+        "init --model qwen2.5-72b --out out/deeper/m",
+        "convert --from dense ../model --out out/m",
+        "merge --model ../model --adapter ../lora/out/adapter --out out/m",
+    };
+    const char *binary;
+    if (!make_world(&binary) || !may_mount()) return;
+    file_write_all(world_path("disk.sh"), small_disk, (int64_t)strlen(small_disk), NULL);
+    EXPECT(world_run("lora", binary, NULL, RUN " --mode lora --lora-rank 4") == 0);
+    for (int i = 0; i < COUNT_OF(makes); i++) {
+        char **names;
+        int64_t n = -1;
+        expect_no_room("w", run_on_disk(binary, 4096, makes[i]), "does not fit the disk: the weights take");
+        EXPECT(file_list(world_path("w/after/first"), &names, &n, NULL) && n == 0);
+    }
+}
+
 /* ---- becomes too small ---- */
 
 /* The disk fills up while the run stands before its second checkpoint; $1: what happens then. */
