@@ -59,6 +59,27 @@ bool folder_check(const char *final_path, Err *e) {
     return may_replace(!file_exists(path) && file_is_dir(old) ? old : path, e);
 }
 
+/* The folder that holds `path`, and the last part of `path`. */
+static const char *split_path(char *parent, size_t size, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) snprintf(parent, size, ".");
+    else snprintf(parent, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return slash ? slash + 1 : path;
+}
+
+/* What a killed process left keeps its bytes; it may also be of one that is at work now, on this machine or another. */
+static void tell_of_leftovers(const char *path) {
+    char parent[1024], **names;
+    int64_t n;
+    const char *last = split_path(parent, sizeof parent, path);
+    if (!file_is_dir(parent) || !file_list(parent, &names, &n, NULL)) return;
+    for (int64_t i = 0; i < n; i++)
+        if (str_starts(names[i], last) && str_starts(names[i] + strlen(last), ".tmp-"))
+            log_warn("%s/%s: is left of a command that was killed, unless another one is writing %s now; remove it",
+                     parent, names[i], path);
+    free_names(names, n);
+}
+
 bool folder_begin(FolderOut *f, const char *final_path, Err *e) {
     *f = (FolderOut){0};
     char temporary[sizeof f->temporary];
@@ -66,6 +87,7 @@ bool folder_begin(FolderOut *f, const char *final_path, Err *e) {
         return false;
     snprintf(temporary, sizeof temporary, "%s.tmp-%d", f->path, (int)getpid());
     if (file_exists(temporary) && !file_remove_tree(temporary, e)) return false;
+    tell_of_leftovers(f->path);
     if (!file_make_dirs(temporary, e)) return false;
     memcpy(f->temporary, temporary, sizeof temporary);
     return true;
@@ -97,14 +119,6 @@ static bool flush_tree(const char *path, Err *e) {
     }
     free_names(names, n);
     return ok && file_sync_dir(path, e);
-}
-
-/* The folder that holds `path`, and the last part of `path`. */
-static const char *split_path(char *parent, size_t size, const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) snprintf(parent, size, ".");
-    else snprintf(parent, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    return slash ? slash + 1 : path;
 }
 
 /* The new folder has its name; whether the earlier one can be removed does not change that. */

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "store/folder.h"
 #include "store/hf.h"
 #include "tests/store/store_test.h"
@@ -107,6 +108,23 @@ TEST(folder_put_aside_by_a_killed_process_comes_back) {
     EXPECT_OK(folder_recover(tmp_path("out/"), &e));
     EXPECT(holds("out/config.json", "one"));
     EXPECT(count_names(test_tmp()) == 1);
+}
+
+/* Two may write the same name, and only the last step decides; so another's beginnings are named and not touched. */
+TEST(folder_begun_by_another_process_is_named_and_left) {
+    Err e = {0};
+    FolderOut f;
+    Str log = {0};
+    log_quiet(true);
+    EXPECT_OK(file_make_dirs(tmp_path("out.tmp-1"), &e));
+    EXPECT_OK(log_open_file(tmp_path("log"), &e));
+    EXPECT_OK(folder_begin(&f, tmp_path("out"), &e));
+    log_close_file();
+    log_quiet(false);
+    EXPECT(file_exists(tmp_path("out.tmp-1")) && file_read(tmp_path("log"), &log, 0, &e));
+    EXPECT(strstr(str_text(&log), "out.tmp-1: is left of a command that was killed"));
+    folder_abort(&f);
+    str_free(&log);
 }
 
 TEST(folder_recover_removes_temporaries_of_this_folder_only) {
