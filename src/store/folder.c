@@ -71,7 +71,7 @@ static void tell_of_leftovers(const char *path) {
         if (str_starts(names[i], last) && str_starts(names[i] + strlen(last), ".tmp-"))
             log_warn("%s/%s: is left of a command that was killed, unless another one is writing %s now; remove it",
                      parent, names[i], path);
-    free_names(names, n);
+    file_list_free(names, n);
 }
 
 bool folder_begin(FolderOut *f, const char *final_path, Err *e) {

@@ -115,10 +115,12 @@ TEST(folder_begun_by_another_process_is_named_and_left) {
     Err e = {0};
     FolderOut f;
     Str log = {0};
+    log_quiet(true);
     EXPECT_OK(file_make_dirs(tmp_path("out.tmp-1"), &e));
     EXPECT_OK(log_open_file(tmp_path("log"), &e));
     EXPECT_OK(folder_begin(&f, tmp_path("out"), &e));
     log_close_file();
+    log_quiet(false);
     EXPECT(file_exists(tmp_path("out.tmp-1")) && file_read(tmp_path("log"), &log, 0, &e));
     EXPECT(strstr(str_text(&log), "out.tmp-1: is left of a command that was killed"));
     folder_abort(&f);
