@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 bool units_parse_bytes(const char *text, int64_t *bytes) {
@@ -18,7 +19,7 @@ bool units_parse_bytes(const char *text, int64_t *bytes) {
                  {"t", 1099511627776.0}, {"ti", 1099511627776.0}, {"tib", 1099511627776.0}, {"tb", 1e12}};
     char *end;
     double value = strtod(text, &end);
-    if (end == text || !isfinite(value) || value < 0) return false;
+    if (end == text || strpbrk(text, "xX") || !isfinite(value) || value < 0) return false; /* strtod reads 0x10 */
     while (isspace((unsigned char)*end)) end++;
     for (int i = 0; i < (int)(sizeof units / sizeof *units); i++) {
         if (strcasecmp(end, units[i].name)) continue;

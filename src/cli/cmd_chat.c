@@ -66,8 +66,11 @@ static bool encode(Chat *c, Err *e) {
         if (!gen_setup_encode_chat(&c->setup, &c->ids, c->messages, e)) return false;
         if (c->ids.n <= room) return true;
         if (json_array_size(c->messages) <= first + 1)
-            return fail(e, ERR_FAIL, "the message is %lld tokens long, there is room for %lld; give a larger --context",
-                        (long long)c->ids.n, (long long)room);
+            return fail(e, ERR_FAIL, "the message is %lld tokens long, there is room for %lld; %s",
+                        (long long)c->ids.n, (long long)room,
+                        context == c->setup.model.config.max_positions
+                            ? "the model knows no more positions, so shorten it"
+                            : "shorten it, or give a larger --context");
         json_array_remove(c->messages, first); /* what was asked, and what was answered */
         if (json_array_size(c->messages) > first + 1) json_array_remove(c->messages, first);
         log_line("(the oldest exchange is forgotten: the context is full)");

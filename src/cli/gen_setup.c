@@ -243,7 +243,7 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
 
 Sampling gen_setup_sampling(const Options *o, float temperature) {
     return (Sampling){.temperature = opt_given(o, OPT_TEMPERATURE) ? (float)opt_real(o, OPT_TEMPERATURE) : temperature,
-                      .top_k = opt_int(o, OPT_TOP_K),
+                      .top_k = MAX2(opt_int(o, OPT_TOP_K), 0),
                       .top_p = (float)opt_real(o, OPT_TOP_P),
                       .min_p = (float)opt_real(o, OPT_MIN_P),
                       .repetition = (float)opt_real(o, OPT_REPETITION)};

@@ -256,7 +256,7 @@ const Rule rules[] = {
           "has no effect: it is about documents of plain text that fill rows (--pack on), and there are none",
           .stage = RULE_RUN),
     REFUSES(OF(OPT_GROUP, OPT_EVALUATOR, OPT_EVALUATOR_TOKENS, OPT_EXPECTED_COMPLETION, OPT_REFERENCE,
-               OPT_SHARE_PROMPTS),
+               OPT_SHARE_PROMPTS, OPT_PARSER, OPT_META_PROMPT, OPT_REWARD),
             OPT_TASK, NULL, ON_PLAN, "only --task grpo has it. Did you mean --task grpo?", .needs = "grpo"),
     REFUSES(OF(OPT_REWARD_COMMAND, OPT_REWARD_PROCESSES, OPT_REWARD_SECONDS), OPT_REWARD, has_no_reward_command,
             ON_REWARDED, "belongs to --reward command, which is not among the rewards"),

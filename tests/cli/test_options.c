@@ -238,6 +238,7 @@ TEST(options_refuse_with_the_nearest_name_the_range_or_the_choices) {
     expect_refused(CMD_TRAIN, JOB "--lr|1e999", ERR_USAGE, "not a number");
     expect_refused(CMD_TRAIN, JOB "--beta2|1", ERR_USAGE, "out of range");
     expect_refused(CMD_TRAIN, JOB "--budget|12XB", ERR_USAGE, "24GiB");
+    expect_refused(CMD_TRAIN, JOB "--budget|0x10", ERR_USAGE, "24GiB");
     expect_refused(CMD_TRAIN, JOB "--mode|lorra", ERR_USAGE, "full, lora");
     expect_refused(CMD_TRAIN, JOB "--lora-targets|q,z", ERR_USAGE,
                    "'z' is not one of: q, k, v, o, gate, up, down, all");

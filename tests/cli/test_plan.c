@@ -369,6 +369,15 @@ TEST(what_train_takes_by_allow_is_in_its_configuration) {
     ran_free(&r);
 }
 
+/* Its other words fit a training job, which it is not. */
+TEST(a_recipe_of_grpo_is_planned_as_what_it_is) {
+    static const char *const recipes[] = {"grpo-math", "grpo-demo"};
+    for (int i = 0; i < COUNT_OF(recipes); i++) {
+        Ran r = snug_run("plan --config recipes/%s.yaml", recipes[i]);
+        expect_said(&r, 2, "only --task grpo has it", "--");
+    }
+}
+
 TEST(models_beside_a_policy_are_named_and_checked) {
     static const struct {
         const char *flags, *part1, *part2;
