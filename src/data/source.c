@@ -75,8 +75,8 @@ bool source_read_text(const char *path, Str *out, int64_t limit_bytes, Err *e) {
     int64_t before = out->len;
     if (!file_read(path, out, limit_bytes, e)) return false;
     if (refuse_marked(path, str_text(out) + before, out->len - before, e)) return true;
-    out->len = before;
-    if (out->data) out->data[before] = 0;
+    if (!before) str_free(out);
+    else out->data[out->len = before] = 0;
     return false;
 }
 

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -27,12 +28,17 @@ void tok_utf8_repair(Str *out, const char *s, int64_t n);  /* invalid runs becom
 int32_t tok_utf8_decode(const char *s, int *bytes);        /* s is valid */
 int tok_utf8_encode(int32_t c, char *to);                  /* 1 to 4 bytes */
 bool tok_utf8_valid(const char *s, int64_t n);
-int64_t tok_skip_ascii(const char *s, int64_t i, int64_t n); /* from i, past whole eights of ASCII bytes */
 bool tok_is_space(int32_t c);                              /* White_Space */
 bool tok_is_word(int32_t c);                               /* what a regex calls \w */
 bool tok_is_unnormalized(int32_t c);                       /* normalisation must leave it alone */
 bool tok_has_newer(const char *s, int64_t n);              /* characters that PCRE2 may not know */
 void tok_add_newer_ranges(Str *out, const char *category); /* "\x{a}-\x{b}..." for a class in a pattern */
+
+static inline int64_t tok_skip_ascii(const char *s, int64_t i, int64_t n) { /* from i, past whole eights of ASCII */
+    uint64_t eight;
+    while (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) i += 8;
+    return i;
+}
 
 /* ---- tokenizer_json.c: tokenizer.json as a tree, but for its two long lists ---- */
 

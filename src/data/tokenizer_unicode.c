@@ -110,12 +110,6 @@ void tok_utf8_repair(Str *out, const char *s, int64_t n) {
     }
 }
 
-int64_t tok_skip_ascii(const char *s, int64_t i, int64_t n) {
-    uint64_t eight;
-    while (i + 8 <= n && (memcpy(&eight, s + i, 8), !(eight & 0x8080808080808080u))) i += 8;
-    return i;
-}
-
 int32_t tok_utf8_decode(const char *s, int *bytes) {
     const unsigned char *u = (const unsigned char *)s;
     if (u[0] < 0x80) return *bytes = 1, u[0];
