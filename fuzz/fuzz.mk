@@ -5,7 +5,7 @@ SECONDS      ?= 60
 FUZZ_CC      ?= clang
 FUZZ_NAMES   := $(sort $(patsubst fuzz/fuzz_%.c,%,$(wildcard fuzz/fuzz_*.c)))
 FUZZ_SRC     := $(sort $(wildcard $(patsubst %,src/%.c,base/* ir/* model/* data/* store/* amr/* cli/options* \
-                cli/elsewhere cli/hydra cli/other_config cli/share \
+                cli/elsewhere cli/hydra cli/other_config cli/other_data cli/share \
                 reason/answer* reason/judge* reason/prompts reason/pipeline reason/journal \
                 grpo/reward* grpo/remote_api grpo/clean)))
 FUZZ_B       := build/fuzz
