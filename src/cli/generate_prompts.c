@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "cli/generate.h"
+#include "data/rows.h"
 #include "data/source.h"
 
 enum { NAMED_LINES = 20 }; /* of those that failed */
@@ -65,9 +66,9 @@ static bool is_blank(const char *text, int64_t n) {
 }
 
 /* What to do about a line that is not JSON; why: the library's message. */
-static const char *line_hint(const char *why) {
-    if (strstr(why, "unable to decode byte"))
-        return "The file is not UTF-8. Convert it first (iconv -f LATIN1 -t UTF-8 FILE > NEW, or from what it is)";
+static const char *line_hint(const char *line, int64_t bytes, const char *why) {
+    const char *cause = dataset_json_cause(line, bytes, why);
+    if (cause) return cause;
     if (strstr(why, "premature end of input") || strstr(why, "near end of file"))
         return "Each line must hold one object, and this one does not end on its line (jq -c . FILE > FILE.jsonl)";
     return "Each line must hold one object, such as {\"prompt\": \"...\"}; lines of text become that by: jq -Rc "
@@ -77,7 +78,7 @@ static const char *line_hint(const char *why) {
 static bool take_line(Prompts *p, const GenSetup *g, const char *line, int64_t bytes, int64_t number, Err *e) {
     json_error_t je;
     json_t *row = json_loadb(line, (size_t)bytes, JSON_ALLOW_NUL, &je);
-    if (!row) return fail(e, ERR_FAIL, "is not JSON: %s. %s", je.text, line_hint(je.text));
+    if (!row) return fail(e, ERR_FAIL, "is not JSON: %s. %s", je.text, line_hint(line, bytes, je.text));
     if (json_is_array(row)) {
         json_decref(row);
         return fail(e, ERR_FAIL, "is a list, and each line must hold one object; its rows become that by: jq -c '.[]' "

@@ -180,7 +180,7 @@ static bool is_drawn(const Options *o) {
 /* The host memory that encoding takes while a rollout runs. Where prompts are short it is within what is taken for
  * the tokenizer. */
 static bool count_encoding(Items *items, const Words *policy, Err *e) {
-    enum { SHORT = 1 << 14, TEXT_SHARE = 4 /* rendered, normalised, growing */ };
+    enum { SHORT = 1 << 14 };
     TokenIds ids = {0};
     int64_t longest = 0;
     bool ok = true;
@@ -190,7 +190,7 @@ static bool count_encoding(Items *items, const Words *policy, Err *e) {
         ok = answers_encode(policy->tokenizer, policy->chat, &ids, item, e);
         longest = MAX2(longest, item->length);
     }
-    items->bytes += ids.capacity * (int64_t)sizeof *ids.ids + ids.word_bytes + TEXT_SHARE * longest;
+    items->bytes += tokenizer_encoding_bytes(&ids, longest);
     token_ids_free(&ids);
     return ok;
 }

@@ -186,8 +186,8 @@ void plan_add_saving(Str *text, json_t *root, const PlanCase *c) {
 static void add_saving(Str *text, json_t *list, const Saving *s) {
     if (s->device_bytes <= 0 && s->host_bytes >= 0) return;
     if (!json_array_size(list))
-        str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "", "saves",
-                 "host takes", "time an update");
+        str_addf(text, "\nswitched on: each line is the same plan without that one\n  %-44s %11s  %11s  %s\n", "",
+                 "saves", "host takes", "time an update");
     str_addf(text, "  %-44s %11s  %11s  %s%s%s\n", s->name, units_bytes(s->device_bytes).s,
              s->host_bytes ? units_bytes(s->host_bytes).s : "-", s->seconds < 0 ? "-" : "+",
              units_seconds(fabs(s->seconds)).s, s->maths ? "  (changes the mathematics)" : "");

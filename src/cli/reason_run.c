@@ -12,8 +12,6 @@
 
 enum { LEAST_ROOM = 16, SLACK = 32 }; /* tokens: an answer that makes sense; what splitting a text anew may add */
 
-enum { PROMPT_SHARE = 4 };             /* of a prompt's text: written, rendered, normalised, growing */
-
 /* ---- prompts ---- */
 
 static bool encode(const ReasonRun *r, TokenIds *out, const char *text, Err *e) {
@@ -34,8 +32,7 @@ static bool prompt_tokens(ReasonRun *r, int64_t *n, Str *text, Err *e) { /* empt
     TokenIds ids = {0};
     bool ok = encode(r, &ids, str_text(text), e);
     *n = ids.n;
-    int64_t taken = PROMPT_SHARE * text->len + ids.capacity * (int64_t)sizeof *ids.ids + ids.word_bytes;
-    r->planning_bytes = MAX2(r->planning_bytes, taken);
+    r->planning_bytes = MAX2(r->planning_bytes, tokenizer_encoding_bytes(&ids, text->len));
     token_ids_free(&ids);
     str_clear(text);
     return ok;

@@ -19,22 +19,29 @@ static bool is_python(const char *row, const char *end) { /* {'text': ... */
     return first_of(&row, end) == '\'';
 }
 
-const char *dataset_json_hint(const char *row, int64_t bytes, const char *what) {
-    const char *begin = row, *end = row + bytes;
-    const char first = first_of(&begin, end), *cr = memchr(begin, '\r', (size_t)(end - begin));
+const char *dataset_json_cause(const char *line, int64_t bytes, const char *what) {
+    const char *begin = line, *end = line + bytes;
+    first_of(&begin, end);
+    const char *cr = memchr(begin, '\r', (size_t)(end - begin));
     if (strstr(what, "unable to decode byte"))
         return "The file is not UTF-8. Convert it first (iconv -f LATIN1 -t UTF-8 FILE > NEW, or from what it is)";
     if (strstr(what, "'NaN'") || strstr(what, "Infinity'"))
         return "JSON has no NaN and no Infinity: write null (pandas: to_json(orient='records', lines=True) does)";
-    if (strstr(what, "expected near ','"))
-        return "Each line must hold one object, and a comma stands behind this one. Remove them (sed 's/,\\s*$//'), or "
-               "put the rows in [ ]";
     if (strstr(what, "invalid Unicode"))
         return "Half of a character stands there, as where a text was cut inside one: cut texts before they are "
                "written as JSON";
     if (strstr(what, "duplicate")) return "Each line must hold one object, and a field stands in this one twice";
-    if (is_python(row, end)) return "JSON has double quotes: this is how Python prints a dict. Write it by json.dumps";
-    if (cr && first_of(&cr, end)) return "Its lines end in CR alone. Convert them first (tr '\\r' '\\n')";
+    if (is_python(line, end)) return "JSON has double quotes: this is how Python prints a dict. Write it by json.dumps";
+    return cr && first_of(&cr, end) ? "Its lines end in CR alone. Convert them first (tr '\\r' '\\n')" : NULL;
+}
+
+const char *dataset_json_hint(const char *row, int64_t bytes, const char *what) {
+    const char *begin = row, *cause = dataset_json_cause(row, bytes, what);
+    char first = first_of(&begin, row + bytes);
+    if (cause) return cause;
+    if (strstr(what, "expected near ','"))
+        return "Each line must hold one object, and a comma stands behind this one. Remove them (sed 's/,\\s*$//'), or "
+               "put the rows in [ ]";
     bool cells = has(row, bytes, ",") || has(row, bytes, ";") || has(row, bytes, "\t");
     if (first && first != '{' && first != '[' && cells)
         return "Each line must hold one object, such as {\"text\": \"...\"}; name a table .csv or .tsv, and plain text "

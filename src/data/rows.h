@@ -68,4 +68,7 @@ bool dataset_reader_text(RowReader *r, const char **text, int64_t *bytes, Err *e
 bool dataset_reader_room(const RowReader *r, int64_t bytes, Err *e); /* whether a row of so many bytes may be read */
 void dataset_reader_close(RowReader *r);
 
+/* What to do about a line that is not JSON, where the line or the library's message (what) tells the cause; NULL. */
+const char *dataset_json_cause(const char *line, int64_t bytes, const char *what);
+
 #endif

@@ -40,6 +40,9 @@ typedef enum TokenizeFlags {
 
 /* Appends the ids of text (UTF-8; each invalid sequence counts as U+FFFD). On refusal out is as it was. */
 bool tokenizer_encode(const Tokenizer *t, TokenIds *out, const char *text, int64_t bytes, int flags, Err *e);
+/* Host memory that encoding a text of so many bytes into these ids took at most: the text rendered, normalised and
+ * growing, the ids, and the merging of the longest word. */
+int64_t tokenizer_encoding_bytes(const TokenIds *ids, int64_t text_bytes);
 
 /* Text that comes in pieces, or many texts one after another: the ids are those of tokenizer_encode, and the words met
  * are remembered from one text to the next. Of a text no more is kept than its last word, which letters to come could

@@ -12,6 +12,11 @@ void token_ids_free(TokenIds *t) {
     *t = (TokenIds){0};
 }
 
+int64_t tokenizer_encoding_bytes(const TokenIds *ids, int64_t text_bytes) {
+    enum { TEXT_SHARE = 4 };
+    return TEXT_SHARE * text_bytes + ids->capacity * (int64_t)sizeof *ids->ids + ids->word_bytes;
+}
+
 void tok_call_begin(TokCall *c, const Tokenizer *t, TokenIds *out, int64_t bytes, int flags, Err *e) {
     *c = (TokCall){.t = t, .out = out, .flags = flags, .e = e};
     c->match = (TokMatch){.data = tok_match_data_new(), .newer = true};

@@ -17,9 +17,7 @@ bool encode_text(const Suite *s, TokenIds *out, const char *text, int64_t bytes,
 
 /* What a text took while it was encoded: its row parsed and rendered, its ids, the merging of its longest word. */
 static void count_reading(Suite *s, int64_t bytes, const TokenIds *ids) {
-    enum { ROW_SHARE = 4 };
-    int64_t taken = ROW_SHARE * bytes + ids->capacity * (int64_t)sizeof *ids->ids + ids->word_bytes;
-    s->reading_bytes = MAX2(s->reading_bytes, taken);
+    s->reading_bytes = MAX2(s->reading_bytes, tokenizer_encoding_bytes(ids, bytes));
 }
 
 /* The model sees all ids but the last: that many fit. What is too much is cut from the beginning. */

@@ -21,7 +21,7 @@ static bool add_text(Texts *x, const char *scored, const char *text, int64_t byt
     x->t->rows++;
     if (is_full(x)) return true;
     if (!encode_text(x->s, &ids, scored, (int64_t)strlen(scored), e)) return false;
-    int64_t taken = bytes + (int64_t)strlen(scored) + ids.capacity * (int64_t)sizeof *ids.ids + ids.word_bytes;
+    int64_t taken = bytes + tokenizer_encoding_bytes(&ids, (int64_t)strlen(scored));
     x->s->reading_bytes = MAX2(x->s->reading_bytes, taken);
     if (ids.n) {
         Item *it = suite_add_item(x->s, x->t, (int)encode_window_count(x->s, ids.n));

@@ -149,11 +149,13 @@ DEVICE uint32_t kth_largest(const float *x, int n, int k, int *above, int *count
     return prefix;
 }
 
+/* sparse_hash of ir/sparse.h. */
 DEVICE uint32_t drawn_hash(uint32_t x) {
     x = (x ^ x >> 16) * 0x7feb352du;
     x = (x ^ x >> 15) * 0x846ca68bu;
     return x ^ x >> 16;
 }
+
 /* sparse_drawn of ir/sparse.h, as a rank. */
 DEVICE uint32_t drawn_rank(const AttrSparse &k, int n, int i) {
     uint32_t own = drawn_hash((uint32_t)(k.key ^ k.key >> 32) + (uint32_t)i * 0x9e3779b9u);
