@@ -105,6 +105,15 @@ typedef struct AttrHead {
     float scale;   /* of the logits: 1 / temperature; 0: 1 */
     bool fp32;     /* on a GPU: logits stay in fp32; else they are rounded to the format of the hidden rows */
 } AttrHead;
+enum { /* a row of a head's `terms`: what its logits are scored by (ir/op_token.c) */
+    TERM_LABEL,   /* of log p(label) */
+    TERM_TARGET,  /* of minus the cross-entropy to the target's distribution */
+    TERM_ENTROPY, /* of the entropy of that distribution */
+    TERM_MARGIN,  /* of -(max - mean)^2 of the logits */
+    TERM_LOWERED, /* is subtracted from the target's logit of the label */
+    HEAD_TERMS
+};
+enum { DISTANCE_REF, DISTANCE_TOWARD, DISTANCE_WORDS }; /* a row of row_distance's `how` */
 static inline float attr_head_scale(const AttrHead *h) { return h->scale > 0 ? h->scale : 1; }
 enum { HEAD_TILE = 128 }; /* rows summed into the weight gradient at a time: fixed, so that chunks keep the bits */
 

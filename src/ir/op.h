@@ -174,6 +174,13 @@ Tid op_head_logp_entropy(Program *p, Tid x, Tid w, Tid labels, AttrHead attr,
 /* Log-probabilities of the labels, and what each row draws itself: how (N,DRAW_WORDS), drawn (N), both int32. Its
  * log-probabilities have the bits of op_head_logp_entropy's: it is the same step with one output more. */
 Tid op_head_draw(Program *p, Tid x, Tid w, Tid labels, AttrHead attr, Tid how, Tid drawn);
+typedef struct HeadTarget { /* x, w: hidden rows and the head of another model, NONE: no term reads its logits */
+    Tid terms, x, w;        /* terms (N,HEAD_TERMS) fp32 */
+} HeadTarget;
+/* What the terms make of each row's logits in place of log p(label) -> (N) fp32; its negative is a loss a token. */
+Tid op_head_terms(Program *p, Tid x, Tid w, Tid labels, HeadTarget target, AttrHead attr);
+/* -> (N) fp32: mean square of x - how[0] ref - how[1] toward; ref as x, toward (C) fp32, how (N,DISTANCE_WORDS) fp32 */
+Tid op_row_distance(Program *p, Tid x, Tid ref, Tid toward, Tid how);
 /* Draws the next token of each row into its slot's row of drawn and behind the ids so far; op_pick gives a
  * position's. */
 enum { SAMPLE_WORKERS = 4 }; /* rows drawn at a time on the CPU: each has scratch of its own */

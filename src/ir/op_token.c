@@ -16,6 +16,14 @@
  *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
+ *   With terms(N,HEAD_TERMS) these three compute for a row, in place of log p(label), what a loss makes of all its logits
+ *       LABEL log p(label) + TARGET sum_i q_i log p_i + ENTROPY H(q) - MARGIN (max z - mean z)^2
+ *   z: its logits, p = softmax(z), q = softmax(z' - LOWERED at the label), z' = target_x target_w^T scaled as z is (no
+ *   target: TARGET and ENTROPY count as 0). So distillation is TARGET 1, and -KL(q || p) is TARGET 1, ENTROPY 1. The
+ *   gradient flows into x and w alone. Logits of both stand in the step's scratch, a chunk of each.
+ *   row_distance    in x(N,C) ref(N,C) toward(C) how(N,DISTANCE_WORDS)
+ *                   out v(N) = mean over c of (x - how.REF ref - how.TOWARD toward)^2; a word of 0: that is not read
+ *   row_distance_grad in dv(N) x ref toward how                out dx(N,C) = dv 2/C (x - ...)
  *   token_score     in logits(N,V) fp32 labels(N)              out score(N,TOKEN_SCORES) fp32: log p of the label, its
  *                   mean and standard deviation under p, 1 where the label is the first of the largest; label < 0: 0
  *   token_sum       in v(N) weight(N) divisor(1) beta?         out stat(1) fp64 = beta*stat +
@@ -78,18 +86,35 @@ Tid op_head_logp(Program *p, Tid x, Tid w, Tid labels, AttrHead attr) {
     return op_head_logp_entropy(p, x, w, labels, attr, NULL);
 }
 
+Tid op_head_terms(Program *p, Tid x, Tid w, Tid labels, HeadTarget target, AttrHead attr) {
+    Tid value = op_head_logp(p, x, w, labels, attr);
+    Step *s = &p->s[p->n_s - 1];
+    s->head_logp.in.terms = target.terms;
+    s->head_logp.in.target_x = target.x;
+    s->head_logp.in.target_w = target.w;
+    return value;
+}
+
 /* What head_logp, head_logp_grad and head_sweep have in common; dx, dw: NONE where they are not asked for. */
 typedef struct HeadOperands {
-    Tid x, w, dx, dw;
+    Tid x, w, dx, dw, terms, target_x, target_w;
 } HeadOperands;
 
 static HeadOperands head_of(const Step *s) {
     if (s->op == OP_HEAD_LOGP_GRAD)
-        return (HeadOperands){s->head_logp_grad.in.x, s->head_logp_grad.in.w, s->head_logp_grad.out.dx,
-                              s->head_logp_grad.out.dw};
+        return (HeadOperands){s->head_logp_grad.in.x,        s->head_logp_grad.in.w,
+                              s->head_logp_grad.out.dx,      s->head_logp_grad.out.dw,
+                              s->head_logp_grad.in.terms,    s->head_logp_grad.in.target_x,
+                              s->head_logp_grad.in.target_w};
     if (s->op == OP_HEAD_SWEEP)
-        return (HeadOperands){s->head_sweep.in.x, s->head_sweep.in.w, s->head_sweep.out.dx, s->head_sweep.out.dw};
-    return (HeadOperands){.x = s->head_logp.in.x, .w = s->head_logp.in.w};
+        return (HeadOperands){s->head_sweep.in.x,     s->head_sweep.in.w,        s->head_sweep.out.dx,
+                              s->head_sweep.out.dw,   s->head_sweep.in.terms,    s->head_sweep.in.target_x,
+                              s->head_sweep.in.target_w};
+    return (HeadOperands){.x = s->head_logp.in.x,
+                          .w = s->head_logp.in.w,
+                          .terms = s->head_logp.in.terms,
+                          .target_x = s->head_logp.in.target_x,
+                          .target_w = s->head_logp.in.target_w};
 }
 
 static const char *head_shape(const Program *p, const Step *s) {
@@ -97,6 +122,11 @@ static const char *head_shape(const Program *p, const Step *s) {
     int64_t chunk = s->attr.head.chunk, n = prog_rows(p, h.x);
     if (prog_cols(p, h.x) != prog_cols(p, h.w)) return "x and w differ in their inner width";
     if (chunk < n && (chunk <= 0 || chunk % HEAD_TILE)) return "the chunk is not a multiple of HEAD_TILE rows";
+    if (h.terms && prog_cols(p, h.terms) != HEAD_TERMS) return "terms has another width than HEAD_TERMS";
+    if (!h.target_x != !h.target_w || (h.target_x && !h.terms)) return "a target is hidden rows, a weight and terms";
+    if (h.target_x && prog_cols(p, h.target_x) != prog_cols(p, h.target_w)) return "the target's x and w differ";
+    if (h.target_x && prog_rows(p, h.target_w) != prog_rows(p, h.w)) return "the target has another vocabulary";
+    if (h.target_x && prog_t(p, h.target_x)->format != prog_t(p, h.x)->format) return "the target's rows differ in format";
     return NULL;
 }
 
@@ -109,7 +139,9 @@ static void head_logp_grad(Program *p, Step s, Grads *g) {
     prog_emit(p, (Step){.op = OP_HEAD_LOGP_GRAD,
                         .head_logp_grad = {.in = {.x = x, .w = w, .labels = s.head_logp.in.labels,
                                                   .lse = s.head_logp.out.lse, .dlogp = dlogp, .beta = beta,
-                                                  .clock = p->clock},
+                                                  .clock = p->clock, .terms = s.head_logp.in.terms,
+                                                  .target_x = s.head_logp.in.target_x,
+                                                  .target_w = s.head_logp.in.target_w},
                                            .out = {.dx = dx, .dw = dw}},
                         .attr = s.attr});
     if (dx) grad_flow(p, g, x, dx);
@@ -118,7 +150,8 @@ static void head_logp_grad(Program *p, Step s, Grads *g) {
 static double head_flops(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     double one = product_flops(prog_rows(p, h.x), prog_rows(p, h.w), prog_cols(p, h.w));
-    return one * (1 + (h.dx != NONE) + (h.dw != NONE));
+    double target = h.target_x ? product_flops(prog_rows(p, h.x), prog_rows(p, h.w), prog_cols(p, h.target_w)) : 0;
+    return one * (1 + (h.dx != NONE) + (h.dw != NONE)) + target;
 }
 
 static double head_logits_flops(const Program *p, const Step *s) {
@@ -132,13 +165,14 @@ static OpSize head_size(const Program *p, const Step *s) { /* a chunk at a time 
 }
 
 /* Between the products of a chunk its logits are read twice and written once, and a gradient of w is added to. Without
- * a gradient they are read once. */
+ * a gradient they are read once. A target's are read as often as theirs. */
 static double head_bytes_on_top(const Program *p, const Step *s) {
     HeadOperands h = head_of(s);
     double rows = (double)prog_rows(p, h.x), logits = rows * (double)prog_rows(p, h.w);
     double dw = h.dw ? 2 * (double)prog_bytes(p, h.dw) * rows / (double)MAX2(s->attr.head.chunk, 1) : 0;
     Format kept = device_logits_format(&s->attr.head, prog_t(p, h.x)->format);
-    return (h.dx || h.dw ? 3 : 1) * logits * (double)format_item_bytes(kept) + dw;
+    double passes = (h.dx || h.dw ? 3 : 1) + (h.target_x ? 2 : 0);
+    return passes * logits * (double)format_item_bytes(kept) + dw;
 }
 
 /* A large head is decoded panel by panel, never whole. */
@@ -156,9 +190,20 @@ static int64_t head_device_workspace(const Program *p, const Step *s) {
     Format format = prog_t(p, h.x)->format, logits = device_logits_format(&s->attr.head, format);
     int64_t bytes = device_round(rows * device_logits_ld(vocabulary) * format_item_bytes(logits));
     int64_t cast = device_cast_bytes(vocabulary, width, prog_t(p, h.w)->format, format);
+    if (h.target_x) {
+        bytes *= 2;
+        cast = MAX2(cast, device_cast_bytes(vocabulary, prog_cols(p, h.target_w), prog_t(p, h.target_w)->format, format));
+    }
     bool direct = op_is_fresh(s) && rows == prog_rows(p, h.x); /* one chunk, written as it is kept */
     int64_t stage = h.dw && !direct ? device_stage_bytes(vocabulary, width, prog_t(p, h.dw)->format) : 0;
     return bytes + MAX2(cast, stage) + device_library_bytes(rows, vocabulary);
+}
+
+static bool is_staged(const Program *p, Tid t) { return prog_t(p, t)->format != FMT_F32; }
+
+static int64_t head_target_stage(const Program *p, const HeadOperands *h) {
+    ProductStage stage = {is_staged(p, h->target_x), is_staged(p, h->target_w), false};
+    return product_bytes(product_head_cut(prog_rows(p, h->w), prog_cols(p, h->target_w)), stage);
 }
 
 /* The logits of a chunk, and on the CPU the stages of the largest product (ir/product.h). */
@@ -167,18 +212,48 @@ static int64_t head_workspace(const Program *p, const Step *s, const Machine *m)
     HeadOperands h = head_of(s);
     int64_t rows = MIN2(s->attr.head.chunk, prog_rows(p, h.x)), vocabulary = prog_rows(p, h.w);
     int64_t width = prog_cols(p, h.x);
-    bool x_staged = prog_t(p, h.x)->format != FMT_F32, w_staged = prog_t(p, h.w)->format != FMT_F32;
+    bool x_staged = is_staged(p, h.x), w_staged = is_staged(p, h.w);
     int64_t stage = product_bytes(product_head_cut(vocabulary, width), (ProductStage){x_staged, w_staged, false});
     if (h.dx) {
-        ProductStage dx_stage = {false, w_staged, prog_t(p, h.dx)->format != FMT_F32};
+        ProductStage dx_stage = {false, w_staged, is_staged(p, h.dx)};
         stage = MAX2(stage, product_bytes(product_head_dx_cut(vocabulary, width), dx_stage));
     }
     if (h.dw) {
-        ProductStage dw_stage = {false, x_staged, prog_t(p, h.dw)->format != FMT_F32};
+        ProductStage dw_stage = {false, x_staged, is_staged(p, h.dw)};
         stage = MAX2(stage, product_bytes(product_head_dw_cut(vocabulary, width), dw_stage));
     }
+    if (h.target_x) stage = MAX2(stage, head_target_stage(p, &h));
     int64_t draw = s->op == OP_HEAD_LOGP && s->head_logp.out.drawn ? sample_row_bytes(vocabulary) : 0;
-    return units_round_up(rows * vocabulary * 4, 256) + (stage + draw) * m->threads;
+    int64_t logits = units_round_up(rows * vocabulary * 4, 256);
+    return (h.target_x ? 2 : 1) * logits + (stage + draw) * m->threads;
+}
+
+Tid op_row_distance(Program *p, Tid x, Tid ref, Tid toward, Tid how) {
+    Tid v = prog_tensor(p, "distance", ROLE_ACTIVATION, FMT_F32, 1, DIMS(prog_rows(p, x)));
+    prog_emit(p, (Step){.op = OP_ROW_DISTANCE, .row_distance = {.in = {x, ref, toward, how}, .out = {v}}});
+    return v;
+}
+
+static void row_distance_grad(Program *p, Step s, Grads *g) {
+    Tid x = s.row_distance.in.x, dx = prog_like(p, "d_hidden", x);
+    prog_emit(p, (Step){.op = OP_ROW_DISTANCE_GRAD,
+                        .row_distance_grad = {.in = {.dv = grad_get(g, s.row_distance.out.v), .x = x,
+                                                     .ref = s.row_distance.in.ref, .toward = s.row_distance.in.toward,
+                                                     .how = s.row_distance.in.how},
+                                              .out = {dx}}});
+    grad_flow(p, g, x, dx);
+}
+
+static const char *row_distance_shape(const Program *p, const Step *s) {
+    bool grad = s->op == OP_ROW_DISTANCE_GRAD;
+    Tid x = grad ? s->row_distance_grad.in.x : s->row_distance.in.x,
+        ref = grad ? s->row_distance_grad.in.ref : s->row_distance.in.ref,
+        toward = grad ? s->row_distance_grad.in.toward : s->row_distance.in.toward,
+        how = grad ? s->row_distance_grad.in.how : s->row_distance.in.how;
+    if (!same_shape(p, x, ref) || prog_t(p, x)->format != prog_t(p, ref)->format) return "x and ref differ";
+    if (prog_elements(p, toward) != prog_cols(p, x)) return "toward is not as wide as x";
+    if (prog_cols(p, how) != DISTANCE_WORDS) return "how has another width than DISTANCE_WORDS";
+    return NULL;
 }
 
 Tid op_token_sum(Program *p, Tid stat, Tid v, Tid weight, Tid divisor, float scale) {
@@ -210,6 +285,8 @@ const OpRow op_row_head_logp_grad = {.shape = head_shape, .flops = head_flops, .
 const OpRow op_row_head_sweep = {.shape = head_shape, .flops = head_flops, .workspace = head_workspace,
     .stored = head_reads_stored, .flags = OPF_WRITES_STATE | OPF_FRESH | OPF_HEAD, .grid = GRID_PRODUCTS,
     .table = PASS_FORWARD, .size = head_size, .bytes_on_top = head_bytes_on_top};
+const OpRow op_row_row_distance = {.shape = row_distance_shape, .grad = row_distance_grad};
+const OpRow op_row_row_distance_grad = {.shape = row_distance_shape};
 const OpRow op_row_token_score = {.flags = OPF_HEAD};
 const OpRow op_row_token_sum = {.grad = token_sum_grad, .flags = OPF_WRITES_STATE};
 const OpRow op_row_token_sum_grad = {0};

@@ -68,6 +68,7 @@ static int grad_of_head(const Sweep *w, int head) { /* W1; -1: none */
         if (b->op != OP_HEAD_LOGP_GRAD || b->head_logp_grad.in.lse != f->head_logp.out.lse) continue;
         bool same = b->head_logp_grad.in.x == f->head_logp.in.x && b->head_logp_grad.in.w == f->head_logp.in.w &&
                     b->head_logp_grad.in.labels == f->head_logp.in.labels && b->attr.head.chunk == f->attr.head.chunk;
+        CHECK(b->head_logp_grad.in.terms == f->head_logp.in.terms);
         return same ? i : -1;
     }
     return -1;
@@ -93,6 +94,9 @@ static Step sweep_step(const Step *f, const Step *b) {
     s.head_sweep.in.dlogp = b->head_logp_grad.in.dlogp;
     s.head_sweep.in.beta = b->head_logp_grad.in.beta;
     s.head_sweep.in.clock = b->head_logp_grad.in.clock;
+    s.head_sweep.in.terms = f->head_logp.in.terms;
+    s.head_sweep.in.target_x = f->head_logp.in.target_x;
+    s.head_sweep.in.target_w = f->head_logp.in.target_w;
     s.head_sweep.out.logp = f->head_logp.out.logp;
     s.head_sweep.out.lse = f->head_logp.out.lse;
     s.head_sweep.out.dx = b->head_logp_grad.out.dx;

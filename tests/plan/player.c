@@ -149,6 +149,9 @@ static uint64_t sweep_hash(const Player *pl, const Step *s, int k, const uint64_
     logp_in[OP_IN(head_logp, x)] = in[OP_IN(head_sweep, x)];
     logp_in[OP_IN(head_logp, w)] = in[OP_IN(head_sweep, w)];
     logp_in[OP_IN(head_logp, labels)] = in[OP_IN(head_sweep, labels)];
+    logp_in[OP_IN(head_logp, terms)] = in[OP_IN(head_sweep, terms)];
+    logp_in[OP_IN(head_logp, target_x)] = in[OP_IN(head_sweep, target_x)];
+    logp_in[OP_IN(head_logp, target_w)] = in[OP_IN(head_sweep, target_w)];
     if (k < OP_OUT(head_sweep, dx)) return out_hash(pl, s, OP_HEAD_LOGP, k, logp_in, N_IN_head_logp, NONE, 0);
     uint64_t grad_in[N_IN_head_logp_grad];
     grad_in[OP_IN(head_logp_grad, x)] = in[OP_IN(head_sweep, x)];
@@ -158,6 +161,9 @@ static uint64_t sweep_hash(const Player *pl, const Step *s, int k, const uint64_
     grad_in[OP_IN(head_logp_grad, dlogp)] = in[OP_IN(head_sweep, dlogp)];
     grad_in[OP_IN(head_logp_grad, beta)] = in[OP_IN(head_sweep, beta)];
     grad_in[OP_IN(head_logp_grad, clock)] = in[OP_IN(head_sweep, clock)];
+    grad_in[OP_IN(head_logp_grad, terms)] = in[OP_IN(head_sweep, terms)];
+    grad_in[OP_IN(head_logp_grad, target_x)] = in[OP_IN(head_sweep, target_x)];
+    grad_in[OP_IN(head_logp_grad, target_w)] = in[OP_IN(head_sweep, target_w)];
     int place = s->out[k] == s->head_sweep.out.dx ? OP_OUT(head_logp_grad, dx) : OP_OUT(head_logp_grad, dw);
     return out_hash(pl, s, OP_HEAD_LOGP_GRAD, place, grad_in, N_IN_head_logp_grad, s->out[k], old);
 }

@@ -88,6 +88,18 @@ static Tid computed(Program *p, Tid from, Tid with) {
     return y;
 }
 
+/* The terms of a loss and another model's rows go along. */
+TEST(sweep_keeps_what_a_head_by_terms_reads) {
+    Head h;
+    head_begin(&h);
+    Step *s = &h.p.s[h.p.n_s - 1];
+    s->head_logp.in.terms = prog_tensor(&h.p, "terms", ROLE_INPUT, FMT_F32, 2, DIMS(8, HEAD_TERMS));
+    s->head_logp.in.target_x = prog_tensor(&h.p, "target", ROLE_INPUT, FMT_F32, 2, DIMS(8, 4));
+    s->head_logp.in.target_w = prog_tensor(&h.p, "target_w", ROLE_WEIGHT, FMT_F32, 2, DIMS(20, 4));
+    EXPECT(head_end(&h, h.weight) == 1);
+    prog_free(&h.p);
+}
+
 TEST(sweep_moves_what_makes_the_gradient) { /* two steps after the head, from inputs alone */
     Head h;
     head_begin(&h);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/head_terms.h"
 #include "backend/cpu/product.h"
 #include "backend/cpu/sample.h"
 
@@ -27,9 +28,13 @@ typedef struct Head {
     Matrix dx, dw;              /* data NULL: not wanted */
     float beta;
     float scale;                /* of the logits: 1 / temperature */
+    const float *terms;         /* HEAD_TERMS a row; NULL: the label's log-probability is all that is asked for */
+    Matrix target_x, target_w;  /* data NULL: no target */
+    int64_t target_width;
     uint64_t key;
-    float *logits;              /* (chunk, V) in the workspace ... */
-    int64_t scratch;            /* ... and behind it, and what drawing takes, the products' stages */
+    float *logits;              /* (chunk, V) in the workspace, ... */
+    float *target;              /* ... as many of the target, if there is one, ... */
+    int64_t scratch;            /* ... and behind them, and what drawing takes, the products' stages */
     int64_t first;              /* the chunk's first row */
     int64_t begin;              /* the first row of the loop that is running */
 } Head;
@@ -43,6 +48,15 @@ static Head open_head(Backend *b, const Args *a, Operand x, Operand w, Operand l
     h.logits = cpu_scratch(a, 0, h.chunk * h.vocabulary * 4, 0);
     CHECK(labels.t->format == FMT_I32);
     return h;
+}
+
+static void want_terms(Head *h, Operand terms, Operand target_x, Operand target_w) {
+    h->terms = terms.data;
+    h->target_x = product_matrix(target_x), h->target_w = product_matrix(target_w);
+    if (!h->target_x.data) return;
+    h->target_width = cpu_cols(target_x.t);
+    h->target = cpu_scratch(h->args, h->scratch, h->chunk * h->vocabulary * 4, 0);
+    h->scratch += units_round_up(h->chunk * h->vocabulary * 4, 256);
 }
 
 /* ---- rows ---- */
@@ -106,12 +120,32 @@ static void gradient_row(const Head *h, int64_t row) {
     x[label] = g * (1.0f - at_label);
 }
 
+/* The same two by the terms of a loss. */
+static void do_terms(const Head *h, int64_t row) {
+    float *target = h->target ? h->target + (row - h->first) * h->vocabulary : NULL;
+    TermsRow r = {.terms = h->terms + row * HEAD_TERMS, .logits = row_logits(h, row), .target = target,
+                  .n = h->vocabulary, .label = h->labels[row]};
+    if (target && h->scale != 1.0f) scale(target, h->scale, h->vocabulary);
+    if (!h->lse_in) score_row(h, row);
+    r.lse = (double)(h->lse_in ? h->lse_in : h->lse)[row];
+    if (r.label >= 0) terms_open(&r);
+    if (!h->lse_in) h->logp[row] = r.label < 0 ? 0.0f : (float)terms_value(&r);
+    if (!h->dlogp) return;
+    float g = row_gradient(h, row);
+    if (g == 0.0f) memset(r.logits, 0, (size_t)h->vocabulary * sizeof *r.logits);
+    else terms_gradient(&r, g);
+}
+
 static void do_row(void *context, int64_t i, int worker) {
     const Head *h = context;
     int64_t row = h->begin + i;
     CHECK_MSG(h->labels[row] < h->vocabulary, "label %d of row %lld is beyond the vocabulary", h->labels[row],
               (long long)row);
     if (h->scale != 1.0f) scale(row_logits(h, row), h->scale, h->vocabulary);
+    if (h->terms) {
+        do_terms(h, row);
+        return;
+    }
     if (!h->lse_in) score_row(h, row);
     if (h->drawn) draw_row(h, row, worker);
     if (h->dlogp) gradient_row(h, row);
@@ -119,10 +153,11 @@ static void do_row(void *context, int64_t i, int worker) {
 
 /* ---- products over rows [begin, end) of the chunk ---- */
 
-static void compute_logits(const Head *h, int64_t begin, int64_t end) {
-    Product p = {.rows = end - begin, .cols = h->vocabulary, .inner = h->width, .alpha = 1,
-                 .cut = product_head_cut(h->vocabulary, h->width), .a = product_rows_from(h->x, begin), .b = h->w,
-                 .b_transposed = true, .c = {row_logits(h, begin), FMT_F32, 0, h->vocabulary}};
+/* to(n, V) = rows of x from `begin` on, times w^T */
+static void compute_logits(const Head *h, float *to, Matrix x, Matrix w, int64_t width, int64_t begin, int64_t n) {
+    Product p = {.rows = n, .cols = h->vocabulary, .inner = width, .alpha = 1,
+                 .cut = product_head_cut(h->vocabulary, width), .a = product_rows_from(x, begin), .b = w,
+                 .b_transposed = true, .c = {to, FMT_F32, 0, h->vocabulary}};
     product_run(h->b, h->args, &p, 1, h->scratch);
 }
 
@@ -166,9 +201,13 @@ static bool next_live(const Head *h, int64_t *begin, int64_t *stop, int64_t end)
 }
 
 static void compute_rows(Head *h, int64_t begin, int64_t end) {
-    compute_logits(h, begin, end);
+    int64_t n = end - begin;
+    compute_logits(h, row_logits(h, begin), h->x, h->w, h->width, begin, n);
+    if (h->target)
+        compute_logits(h, h->target + (begin - h->first) * h->vocabulary, h->target_x, h->target_w, h->target_width,
+                       begin, n);
     h->begin = begin;
-    threads_for(cpu_threads(h->b), end - begin, do_row, h);
+    threads_for(cpu_threads(h->b), n, do_row, h);
 }
 
 static void play_chunk(Head *h, int64_t begin, int64_t end) {
@@ -192,6 +231,7 @@ void cpu_head_logp(Backend *b, Queue q, const Args *a) {
     Head h = open_head(b, a, a->head_logp.in.x, a->head_logp.in.w, a->head_logp.in.labels);
     h.logp = a->head_logp.out.logp.data, h.lse = a->head_logp.out.lse.data, h.entropy = a->head_logp.out.entropy.data;
     h.how = a->head_logp.in.how.data, h.drawn = a->head_logp.out.drawn.data;
+    want_terms(&h, a->head_logp.in.terms, a->head_logp.in.target_x, a->head_logp.in.target_w);
     if (h.drawn) h.scratch += sample_row_bytes(h.vocabulary) * threads_count(cpu_threads(b));
     play_chunks(&h);
 }
@@ -201,6 +241,7 @@ void cpu_head_logp_grad(Backend *b, Queue q, const Args *a) {
     h.lse_in = a->head_logp_grad.in.lse.data, h.dlogp = a->head_logp_grad.in.dlogp.data;
     h.beta = cpu_beta(a->head_logp_grad.in.beta), h.key = cpu_draw_key(a, a->head_logp_grad.in.clock);
     h.dx = product_matrix(a->head_logp_grad.out.dx), h.dw = product_matrix(a->head_logp_grad.out.dw);
+    want_terms(&h, a->head_logp_grad.in.terms, a->head_logp_grad.in.target_x, a->head_logp_grad.in.target_w);
     play_chunks(&h);
 }
 
@@ -210,6 +251,7 @@ void cpu_head_sweep(Backend *b, Queue q, const Args *a) {
     h.beta = cpu_beta(a->head_sweep.in.beta), h.key = cpu_draw_key(a, a->head_sweep.in.clock);
     h.logp = a->head_sweep.out.logp.data, h.lse = a->head_sweep.out.lse.data;
     h.dx = product_matrix(a->head_sweep.out.dx), h.dw = product_matrix(a->head_sweep.out.dw);
+    want_terms(&h, a->head_sweep.in.terms, a->head_sweep.in.target_x, a->head_sweep.in.target_w);
     play_chunks(&h);
 }
 

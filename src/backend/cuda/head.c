@@ -13,6 +13,8 @@ typedef struct Head {
     CudaMatrix dlogits;           /* in their place */
     CudaHeadRows rows;            /* what is done to every row; pointers stand at row 0 */
     CudaDraws draws;              /* likewise; drawn NULL: nothing is drawn */
+    const float *terms;           /* likewise; NULL: log-probabilities of labels */
+    CudaMatrix target_x, target_weight, target; /* target: a chunk's logits; data NULL: there is none */
     CudaMatrix dx;                /* data NULL: not wanted */
     CudaGradient dw;              /* likewise */
 } Head;
@@ -39,6 +41,16 @@ static void want_gradients(Head *h, const Args *a, Operand dx, Operand dw, Opera
                            .fresh = op_is_fresh(a->step), .key = cuda_key(a, clock, 0)};
 }
 
+/* Takes the room of the target's logits: in front of anything that a product takes. */
+static void want_terms(Head *h, Operand terms, Operand target_x, Operand target_w) {
+    h->terms = terms.data;
+    if (!h->terms || !target_x.data) return;
+    CHECK_MSG(h->logits.format == h->x.format, "terms are of logits in the format of the hidden rows");
+    h->target_x = cuda_matrix(target_x), h->target_weight = cuda_matrix(target_w);
+    h->target = h->logits;
+    h->target.data = cuda_work_take(&h->w, h->logits.rows * h->logits.ld * format_item_bytes(h->logits.format));
+}
+
 static void want_draws(Head *h, Operand how, Operand drawn) {
     CHECK_MSG(h->logits.format == FMT_F32, "a token is drawn from logits in fp32");
     h->draws = (CudaDraws){.logits = h->logits.data, .ld = h->logits.ld, .vocab = (int)h->weight.rows,
@@ -53,6 +65,11 @@ static void do_rows(const Head *h, int64_t first, int64_t n) {
     if (r.logp) r.logp += first;
     if (r.entropy) r.entropy += first;
     if (r.dlogp) r.dlogp += first;
+    if (h->terms) {
+        CudaHeadTerms t = {.rows = r, .terms = h->terms + first * HEAD_TERMS, .target = h->target.data};
+        cuda_launch_head_terms(cuda_work_stream(&h->w), &t);
+        return;
+    }
     cuda_launch_head_rows(cuda_work_stream(&h->w), &r);
 }
 
@@ -69,6 +86,9 @@ static void play_chunk(const Head *h, int64_t first, int64_t n) {
     CudaMatrix x = cuda_part_rows(h->x, first, n), dlogits = cuda_part_rows(h->dlogits, 0, n);
     cuda_times_weight(h->w, cuda_part_rows(h->logits, 0, n), x, h->weight, NULL, (CudaMatrix){0});
     if (h->draws.drawn) draw_rows(h, first, n);
+    if (h->target.data)
+        cuda_times_weight(h->w, cuda_part_rows(h->target, 0, n), cuda_part_rows(h->target_x, first, n),
+                          h->target_weight, NULL, (CudaMatrix){0});
     do_rows(h, first, n);
     if (h->dx.data) cuda_back_through(h->w, cuda_part_rows(h->dx, first, n), dlogits, h->weight, (CudaMatrix){0});
     if (!h->dw.dw.data) return;
@@ -88,6 +108,7 @@ void cuda_head_logp(Backend *b, Queue q, const Args *a) {
     h.rows.logp = a->head_logp.out.logp.data, h.rows.lse = a->head_logp.out.lse.data;
     h.rows.entropy = a->head_logp.out.entropy.data;
     if (a->head_logp.out.drawn.data) want_draws(&h, a->head_logp.in.how, a->head_logp.out.drawn);
+    want_terms(&h, a->head_logp.in.terms, a->head_logp.in.target_x, a->head_logp.in.target_w);
     play_chunks(&h);
 }
 
@@ -96,6 +117,7 @@ void cuda_head_logp_grad(Backend *b, Queue q, const Args *a) {
     h.rows.lse = a->head_logp_grad.in.lse.data, h.rows.dlogp = a->head_logp_grad.in.dlogp.data;
     want_gradients(&h, a, a->head_logp_grad.out.dx, a->head_logp_grad.out.dw, a->head_logp_grad.in.beta,
                    a->head_logp_grad.in.clock);
+    want_terms(&h, a->head_logp_grad.in.terms, a->head_logp_grad.in.target_x, a->head_logp_grad.in.target_w);
     play_chunks(&h);
 }
 
@@ -104,6 +126,7 @@ void cuda_head_sweep(Backend *b, Queue q, const Args *a) {
     h.rows.logp = a->head_sweep.out.logp.data, h.rows.lse = a->head_sweep.out.lse.data;
     h.rows.dlogp = a->head_sweep.in.dlogp.data;
     want_gradients(&h, a, a->head_sweep.out.dx, a->head_sweep.out.dw, a->head_sweep.in.beta, a->head_sweep.in.clock);
+    want_terms(&h, a->head_sweep.in.terms, a->head_sweep.in.target_x, a->head_sweep.in.target_w);
     play_chunks(&h);
 }
 

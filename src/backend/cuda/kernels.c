@@ -433,6 +433,26 @@ void cuda_token_score(Backend *b, Queue q, const Args *a) {
                             a->token_score.in.labels.data, cuda_rows(logits.t), cuda_cols(logits.t));
 }
 
+void cuda_row_distance(Backend *b, Queue q, const Args *a) {
+    Operand x = a->row_distance.in.x, toward = a->row_distance.in.toward;
+    if (!is_real(b, a, x)) return;
+    CHECK(toward.t->format == FMT_F32);
+    CudaDistance d = {.x = x.data, .ref = a->row_distance.in.ref.data, .toward = toward.data,
+                      .how = a->row_distance.in.how.data, .v = a->row_distance.out.v.data,
+                      .dx = {.format = x.t->format}, .rows = cuda_rows(x.t), .cols = cuda_cols(x.t)};
+    cuda_launch_row_distance(cuda_stream(b, q), &d);
+}
+
+void cuda_row_distance_grad(Backend *b, Queue q, const Args *a) {
+    Operand x = a->row_distance_grad.in.x, toward = a->row_distance_grad.in.toward;
+    if (!is_real(b, a, x)) return;
+    CHECK(toward.t->format == FMT_F32);
+    CudaDistance d = {.x = x.data, .ref = a->row_distance_grad.in.ref.data, .toward = toward.data,
+                      .how = a->row_distance_grad.in.how.data, .dv = a->row_distance_grad.in.dv.data,
+                      .dx = numbers(a->row_distance_grad.out.dx), .rows = cuda_rows(x.t), .cols = cuda_cols(x.t)};
+    cuda_launch_row_distance(cuda_stream(b, q), &d);
+}
+
 void cuda_token_sum(Backend *b, Queue q, const Args *a) {
     Operand v = a->token_sum.in.v, weight = a->token_sum.in.weight, divisor = a->token_sum.in.divisor;
     if (!is_number(b, a, v) || !is_number(b, a, weight) || !is_number(b, a, divisor)) return;

@@ -145,6 +145,16 @@ void cuda_launch_policy_loss(cudaStream_t s, const CudaPolicy *p);
 void cuda_launch_policy_loss_grad(cudaStream_t s, const CudaPolicy *p);
 void cuda_launch_token_score(cudaStream_t s, float *score, const float *logits, const int32_t *labels, int64_t n,
                              int64_t vocabulary);
+typedef struct CudaDistance { /* of rows of x from a reference's, or from one vector (ir/op_token.c) */
+    const void *x, *ref;      /* (rows, cols) in dx's format */
+    const float *toward, *how; /* (cols); (rows, DISTANCE_WORDS) */
+    float *v;                 /* (rows); NULL: the gradient is asked for, ... */
+    const float *dv;          /* ... of (rows), ... */
+    CudaNumbers dx;           /* ... (rows, cols) */
+    int64_t rows, cols;
+} CudaDistance;
+void cuda_launch_row_distance(cudaStream_t s, const CudaDistance *d);
+
 void cuda_launch_token_sum(cudaStream_t s, double *stat, CudaNumbers v, CudaNumbers weight, CudaNumbers divisor,
                            const float *beta, int64_t n, float scale);
 void cuda_launch_token_sum_grad(cudaStream_t s, CudaNumbers dv, CudaNumbers weight, CudaNumbers divisor, int64_t n,

@@ -2,6 +2,7 @@
  *
  *   token_score     log p of the label, mean and deviation of log p under p, is it the likeliest: a block a row, which
  *                   is read twice, the second time from the second-level cache
+ *   row_distance    mean square of x - how.REF ref - how.TOWARD toward, and its gradient: a block a row
  *   token_sum       stat = beta*stat + scale * sum(v*weight) / divisor, in fp64, in one order, by one block
  *   token_sum_grad  dv = scale*weight/divisor: a thread a token
  * A few thousand numbers: latency, not bytes. The divisor and beta are dials, read when the kernel runs. */
@@ -68,6 +69,46 @@ __global__ void __launch_bounds__(SCORE_THREADS)
     score[SCORE_MEAN] = (float)(mean - log(sum));
     score[SCORE_DEVIATION] = (float)sqrt(fmax(square / sum - mean * mean, 0.0));
     score[SCORE_LIKELIEST] = !beaten;
+}
+
+/* Number i of a row's difference; a word of 0: its operand is not read. */
+template <typename T> DEVICE float off_by(const CudaDistance &d, int64_t row, int64_t i, const float *how) {
+    float off = to_float(((const T *)d.x)[row * d.cols + i]);
+    if (how[DISTANCE_REF] != 0.0f) off -= how[DISTANCE_REF] * to_float(((const T *)d.ref)[row * d.cols + i]);
+    if (how[DISTANCE_TOWARD] != 0.0f) off -= how[DISTANCE_TOWARD] * d.toward[i];
+    return off;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS)
+    row_distance_kernel(const __grid_constant__ CudaDistance d) {
+    __shared__ double part[WARP];
+    const float *how = d.how + blockIdx.x * DISTANCE_WORDS;
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < d.cols; i += THREADS) {
+        double off = off_by<T>(d, blockIdx.x, i, how);
+        sum += off * off;
+    }
+    sum = sum_of_block(sum, part);
+    if (threadIdx.x == 0) d.v[blockIdx.x] = (float)(sum / (double)d.cols);
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS)
+    row_distance_grad_kernel(const __grid_constant__ CudaDistance d) {
+    const float *how = d.how + blockIdx.x * DISTANCE_WORDS;
+    float slope = (float)(2.0 * (double)d.dv[blockIdx.x] / (double)d.cols);
+    T *dx = (T *)d.dx.data + blockIdx.x * d.cols;
+    for (int64_t i = threadIdx.x; i < d.cols; i += THREADS)
+        dx[i] = from_float<T>(slope == 0.0f ? 0.0f : slope * off_by<T>(d, blockIdx.x, i, how));
+}
+
+extern "C" void cuda_launch_row_distance(cudaStream_t s, const CudaDistance *d) {
+    with_real(d->dx.format, [&](auto t) {
+        using T = decltype(t);
+        if (d->v)
+            row_distance_kernel<T><<<(unsigned)d->rows, THREADS, 0, s>>>(*d);
+        else
+            row_distance_grad_kernel<T><<<(unsigned)d->rows, THREADS, 0, s>>>(*d);
+    });
 }
 
 extern "C" void cuda_launch_token_score(cudaStream_t s, float *score, const float *logits, const int32_t *labels,

@@ -103,6 +103,15 @@ typedef struct CudaHeadRows { /* rows of logits: scored, and replaced by their g
 } CudaHeadRows;
 void cuda_launch_head_rows(cudaStream_t s, const CudaHeadRows *h);
 
+/* The same by the terms of a loss: what goes to logp is the terms' value. The gradient has the format of the logits;
+ * without a gradient dlogp is NULL, as above (head_terms.cu). */
+typedef struct CudaHeadTerms {
+    CudaHeadRows rows;
+    const float *terms; /* (rows, HEAD_TERMS) */
+    const void *target; /* logits of the target, laid out and stored as those of the rows; NULL: there is none */
+} CudaHeadTerms;
+void cuda_launch_head_terms(cudaStream_t s, const CudaHeadTerms *h);
+
 #ifdef __cplusplus
 }
 #endif
