@@ -463,13 +463,8 @@ static bool tune(Removal *m, const LossSpec *loss, const ForgetSet *f, Dataset *
     json_set_number(result, "unlearning_seconds", report.seconds);
     set_checksum(result, r);
     if (!write_result(&done, r, m->began, result, NULL, 0, e)) return false;
-    Str moved = {0};
-    if (isfinite(report.forget_nll_before)) /* rmu looks at no logits */
-        str_addf(&moved, ", loss of the forgotten answers %.4f -> %.4f a token", report.forget_nll_before,
-                 report.forget_nll_after);
-    log_line("%s: %s updates%s: %s", loss_names[loss->kind], units_count(report.updates).s, str_text(&moved),
-             done.path);
-    str_free(&moved);
+    log_line("%s: %s updates, loss of the forgotten answers %.4f -> %.4f a token: %s", loss_names[loss->kind],
+             units_count(report.updates).s, report.forget_nll_before, report.forget_nll_after, done.path);
     return finish(&done, e);
 }
 

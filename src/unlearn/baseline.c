@@ -11,27 +11,6 @@
 #include "obs/sensors.h"
 #include "weights/weights.h"
 
-/* ---- the phase that scores ---- */
-
-typedef struct ScorePass {
-    int phase;
-    Tid logp; /* (N): read after each play */
-} ScorePass;
-
-static bool record_score(const Task *t, Job *j, Err *e) {
-    Program *p = &j->ring->p;
-    ScorePass *s = j->own = ARENA_NEW(&p->arena, ScorePass, 1);
-    Model scored = model_twin(p, &j->m, true);
-    (void)t, (void)e;
-    s->phase = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
-    s->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
-    prog_end_phase(p);
-    ring_add_plays(j->ring, s->phase, job_micro_steps(&j->spec));
-    return true;
-}
-
-const Task task_scored = {.name = "unlearning", .record = record_score, .loss = job_supervised_loss};
-
 /* ---- the rows of an update ---- */
 
 int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
@@ -39,10 +18,9 @@ int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
 }
 
 int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
-    int64_t seq = job->seq, width = dense_width(job, s), tokens = job->micro_batch * seq;
-    int64_t dense = width * 4 * (4 + (loss_has_model(s) ? tokens : 0));
+    int64_t seq = job->seq;
     return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
-           samples * 32 + dense;
+           samples * 32 + dense_bytes(s, job);
 }
 
 static Dataset *data_of(const Tuning *t, int i) {
@@ -127,28 +105,31 @@ static void put_weights(Tuning *t, int first, int n) {
     }
 }
 
-static bool score_labels(Tuning *t, int first, int n, Err *e) {
+static bool score_labels(Tuning *t, Err *e) {
     Run *run = t->b->run;
-    const ScorePass *s = run->job->own;
+    const BaselineRing *r = run->job->own;
     Exec *x = &run->ring->x;
     step_put_batch(run, &t->batch);
-    exec_play(x, s->phase);
+    exec_play(x, r->score);
     if (!exec_sync(x, e)) return false;
-    exec_get(x, s->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
-    take_logp(t, first, n);
+    exec_get(x, r->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
+    t->out->forward_passes++;
     return true;
 }
 
-static bool score(Tuning *t, Err *e) {
-    bool dense = loss_is_dense(&t->b->loss);
+/* Counts the scored tokens of every row; their log-probabilities are there only where they are asked for. */
+static bool score(Tuning *t, bool wanted, Err *e) {
     for (int first = 0, n; first < t->n; first += n) {
         if (!stop_check(e)) return false;
         n = tuning_fill(t, first);
-        if (!(dense ? dense_score(t, first, n, e) : score_labels(t, first, n, e))) return false;
-        t->out->forward_passes++;
+        if (wanted && !score_labels(t, e)) return false;
+        take_logp(t, first, n);
     }
     return true;
 }
+
+/* Before an update: those of undial and rmu depend on no log-probability. */
+static bool wants_scores(const LossSpec *s) { return s->kind != LOSS_UNDIAL && s->kind != LOSS_RMU; }
 
 static void play_weighted(Tuning *t, const Update *u) {
     Run *run = t->b->run;
@@ -195,7 +176,7 @@ static bool score_set(Tuning *t, LossRowKind kind, double *nll, double *mean, Er
         t->n = 0;
         for (int64_t i = first; i < MIN2(first + t->b->batch, n); i++)
             add_row(t, kind, kind == ROW_REFUSAL ? i : t->b->forget->sample[i], i, 0);
-        if (!score(t, e)) return false;
+        if (!score(t, true, e)) return false;
         for (int i = 0; i < t->n; i++) {
             double own = 0;
             for (int64_t k = 0; k < t->row[i].n; k++) own -= (double)t->row[i].logp[k];
@@ -204,9 +185,7 @@ static bool score_set(Tuning *t, LossRowKind kind, double *nll, double *mean, Er
             tokens += t->row[i].n;
         }
     }
-    if (mean)
-        *mean = t->b->loss.kind == LOSS_RMU ? (double)NAN
-                                            : sum / (double)MAX2(tokens, 1); /* whose passes end below the head */
+    if (mean) *mean = sum / (double)MAX2(tokens, 1);
     return true;
 }
 
@@ -222,7 +201,7 @@ static bool play_updates(Tuning *t, Err *e) {
     for (int64_t i = 0; ok && i < total; i++) {
         Update u = {.step = i, .lr = schedule_lr(&b->schedule, i), .scaling = {.scale = 1}};
         lay_out(t, i, per_epoch);
-        ok = score(t, e) && step(t, &u, e) && work_on(&work, i + 1, e);
+        ok = score(t, wants_scores(&b->loss), e) && step(t, &u, e) && work_on(&work, i + 1, e);
         if (ok && !i) t->out->first_loss = t->out->loss;
         t->out->updates += ok;
     }
@@ -244,14 +223,7 @@ static void init(Tuning *t, Arena *a) {
     t->slots = ARENA_NEW(a, float, s->micro_batch * s->seq);
     t->reference = ARENA_NEW(a, double, b->forget->n);
     t->refusal_reference = ARENA_NEW(a, double, b->forget->n);
-    int64_t width = dense_width(s, &b->loss);
-    if (!width) return;
-    t->z = ARENA_NEW(a, float, width);
-    t->d = ARENA_NEW(a, float, width);
-    t->direction = ARENA_NEW(a, float, width);
-    t->raw = ARENA_NEW(a, char, width * 4);
-    if (loss_has_model(&b->loss)) t->ref = ARENA_NEW(a, float, width * s->micro_batch * s->seq);
-    dense_begin(t);
+    dense_begin(t, a);
 }
 
 bool baseline_run(Baseline *b, BaselineReport *out, Err *e) {
@@ -262,7 +234,7 @@ bool baseline_run(Baseline *b, BaselineReport *out, Err *e) {
     *out = (BaselineReport){.first_loss = NAN, .loss = NAN};
     arena_init(&a, "unlearning");
     init(&t, &a);
-    bool ok = (!loss_has_model(&b->loss) ||
+    bool ok = (!loss_has_model(&b->loss) || b->run->job->spec.lora ||
                weights_load(&b->run->ring->x, BASELINE_REFERENCE, ROLE_WEIGHT, b->run->o.model_folder, e)) &&
               score_set(&t, ROW_FORGET, t.reference, &out->forget_nll_before, e) &&
               (b->loss.kind != LOSS_DPO || score_set(&t, ROW_REFUSAL, t.refusal_reference, NULL, e)) &&

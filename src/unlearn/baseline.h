@@ -11,16 +11,14 @@
 #include "unlearn/forget.h"
 #include "unlearn/losses.h"
 
-extern const Task task_scored; /* supervised, with a phase that gives every token's log-probability */
-/* baseline_dense.c: what a loss asks of the ring. Those beyond log-probabilities (dense.h) put the gradients of
- * logits or hidden states there themselves; a reference model, where one stands beside, has its tensors under this
- * name. */
+/* What a loss records on the ring (baseline_ring.c). A reference model, where a copy stands beside, has its tensors
+ * under this name. */
 #define BASELINE_REFERENCE "reference"
 const Task *baseline_task(const LossSpec *s);
 static inline int baseline_tap(const ModelConfig *c) { return MIN2(7, c->layers - 1); } /* rmu: behind which layer */
 
 typedef struct Baseline {
-    Run *run; /* keeps; opened, its spec's task is task_scored */
+    Run *run; /* keeps; opened, its spec's task is baseline_task's */
     LossSpec loss;
     const ForgetSet *forget; /* keeps */
     Dataset *refusals;       /* keeps; row i stands in for forget->sample[i]; NULL: none */

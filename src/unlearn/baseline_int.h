@@ -1,8 +1,19 @@
-/* baseline_int.h - an update of a tuning on its way, for baseline.c and baseline_dense.c. */
+/* baseline_int.h - an update of a tuning on its way, for baseline.c and baseline_ring.c. */
 #ifndef UNLEARN_BASELINE_INT_H
 #define UNLEARN_BASELINE_INT_H
 
 #include "unlearn/baseline.h"
+
+typedef struct BaselineRing { /* Job.own */
+    int score;         /* phase: log-probabilities of labels, ... */
+    Tid logp;          /* ... (N), read after each play */
+    int reference;     /* phase: the reference's hidden rows; -1: there is none */
+    Tid ref, ref_head; /* (N, C), and what makes logits of them */
+    Tid terms;         /* input (N, HEAD_TERMS), or (N, DISTANCE_WORDS) for rmu */
+    Tid toward;        /* input (C): rmu's direction */
+    Tid told_weight;   /* input (N): 1 where the loss counts in what is told, ... */
+    Tid told;          /* ... a statistic */
+} BaselineRing;
 
 typedef struct Tuning {
     Baseline *b;
@@ -16,21 +27,18 @@ typedef struct Tuning {
     double *reference, *refusal_reference; /* nll of the reference, by place in the forget set */
     int64_t *place;                        /* of a row: its place in the forget set */
     int n;
-    /* dense losses: */
-    float *z, *d;     /* (width) of one token */
-    float *ref;       /* (micro-batch * seq, width): of the reference */
-    float *direction; /* (width) rmu's unit vector */
-    char *raw;        /* (width) as the device has it */
+    /* losses beyond log-probabilities: what an update's micro-step is given */
+    float *terms, *told;
+    float *direction; /* (hidden): rmu's unit vector */
 } Tuning;
 
 /* Rows first .. of one data set, at most a micro-batch of them, into the batch; gives how many. */
 int tuning_fill(Tuning *t, int first);
 
-/* baseline_dense.c: one update, whose rows are laid out, scored and weighted; gives its loss. */
-int64_t dense_width(const JobSpec *j, const LossSpec *s); /* of a token's vector; 0: the loss is not dense */
-bool dense_score(Tuning *t, int first, int rows,
-                 Err *e); /* the batch holds those rows: their tokens, with log-probabilities of labels */
-bool dense_step(Tuning *t, const Update *u, double *loss, Err *e); /* all but the update itself */
-void dense_begin(Tuning *t);                                       /* draws rmu's direction */
+/* baseline_ring.c, for losses beyond log-probabilities. */
+int64_t dense_bytes(const LossSpec *s, const JobSpec *job); /* of host memory */
+void dense_begin(Tuning *t, Arena *a);
+/* The passes of an update, whose rows are laid out, counted and weighted; gives the loss of what loss_weights did not. */
+bool dense_step(Tuning *t, const Update *u, double *loss, Err *e);
 
 #endif

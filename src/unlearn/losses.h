@@ -20,7 +20,8 @@
  *               constant; an answer's first token does not count. Gradient: p / (1 - p) * grad logp. No retain term
  *   retain      mean token nll(R)
  *
- * These read more: the logits z, or the hidden state a behind a layer (dense.h). So does a retain term by divergence.
+ * These read more: the logits z, or the hidden state a behind a layer (baseline_ring.c). So does a retain term by
+ * divergence.
  *
  *   undial      gamma * mean token cross-entropy to softmax(z of the reference - beta at the true token)
  *               + alpha * retain
@@ -60,8 +61,8 @@ typedef struct LossSpec {
 extern const char *const loss_names[LOSS_KINDS];
 LossSpec loss_defaults(LossKind kind); /* as their authors and open-unlearning have them */
 bool loss_has_retain(const LossSpec *s);
-bool loss_is_dense(const LossSpec *s);  /* beyond log-probabilities of labels: dense.h */
-bool loss_has_model(const LossSpec *s); /* the reference stands beside the model, as a frozen copy */
+bool loss_is_dense(const LossSpec *s);  /* beyond log-probabilities of labels */
+bool loss_has_model(const LossSpec *s); /* the reference stands beside the model: a frozen copy, or no adapters */
 
 typedef enum LossRowKind { ROW_FORGET, ROW_RETAIN, ROW_REFUSAL } LossRowKind;
 

@@ -111,13 +111,35 @@ TEST(every_loss_forgets_and_takes_what_was_planned) {
         if (kind == LOSS_RMU)
             EXPECT(json_number_value(json_object_get(j, "loss")) <
                    json_number_value(json_object_get(j, "first_loss")));
-        else if (!EXPECT(after > before - (weak ? 0.5 : 0)))
+        if (!EXPECT(after > before - (weak ? 0.5 : 0)))
             test_note("    %s: %.4f -> %.4f", loss_names[kind], before, after);
         EXPECT(json_number_value(json_object_get(j, "updates")) == 12); /* two an epoch: 2 and 1 samples */
         EXPECT(json_number_value(json_object_get(j, "planned_bytes")) ==
                json_number_value(json_object_get(j, "measured_bytes")));
         EXPECT(json_number_value(json_object_get(j, "above_plan_bytes")) == 0);
         json_decref(j);
+    }
+}
+
+/* Their gradients were put where logits still had to be read, half as wide as these: every step was not a number. */
+TEST(losses_on_logits_work_in_bf16_and_as_in_fp32) {
+    static const char *const methods[] = {"undial", "pdu", "rmu", "npo --retain-loss kl"};
+    double first[2][COUNT_OF(methods)];
+    snug_make_job((SnugJob){2, 32, 48});
+    for (int i = 0; i < 2; i++) {
+        if (!must(snug_run("train --model %s --data %s --out %s --overwrite --seq 48 --global-batch 8 --steps 10 --lr "
+                           "3e-3 --threads 2 --precision %s",
+                           test_path("m"), test_path("rows.jsonl"), test_path("o"), i ? "bf16" : "fp32")))
+            return;
+        EXPECT(file_write_all(test_path("f"), "5\n40\n41\n", 8, NULL));
+        for (int k = 0; k < COUNT_OF(methods); k++) {
+            char flags[300];
+            snprintf(flags, sizeof flags, "--method %s --epochs 1 --global-batch 3 --micro-batch 4", methods[k]);
+            json_t *j = unlearn(flags);
+            first[i][k] = j ? json_number_value(json_object_get(j, "first_loss")) : (double)NAN;
+            EXPECT_NEAR(first[i][k], first[0][k], 0.05 * (1 + fabs(first[0][k])));
+            json_decref(j);
+        }
     }
 }
 
@@ -164,6 +186,34 @@ TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
         ran_free(&r);
     }
     expect_refused_files();
+}
+
+static double planned_bytes(const char *flags) {
+    json_t *j = unlearn(flags);
+    double bytes = j ? json_number_value(json_object_get(j, "planned_bytes")) : (double)NAN;
+    EXPECT(j && bytes == json_number_value(json_object_get(j, "measured_bytes")));
+    json_decref(j);
+    return bytes;
+}
+
+/* Fresh adapters on a run's whole weights: without them the model is the reference. */
+TEST(with_adapters_the_reference_of_a_loss_is_no_copy) {
+    static const char *const flags[] = {"--method npo --mode lora --lora-rank 4 --epochs 1 --global-batch 2",
+                                        "--method undial --mode lora --lora-rank 4 --epochs 1 --global-batch 2",
+                                        "--method npo --epochs 1 --global-batch 2",
+                                        "--method undial --epochs 1 --global-batch 2"};
+    char file[600];
+    double bytes[4];
+    snug_make_job((SnugJob){2, 64, 24});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 24 --global-batch 8 --steps 4 --lr 3e-3 --threads 2",
+                       test_path("m"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n40\n", 5, NULL));
+    for (int i = 0; i < 4; i++) bytes[i] = planned_bytes(flags[i]);
+    snprintf(file, sizeof file, "%s/model/model.safetensors", test_path("o"));
+    double adapters = bytes[1] - bytes[0], copied = bytes[3] - bytes[2], weights = (double)file_tree_bytes(file);
+    test_note("    %.0f bytes of weights; a reference takes %.0f, with adapters %.0f", weights, copied, adapters);
+    EXPECT(weights > 0 && adapters < weights && copied - adapters > 0.9 * weights);
 }
 
 TEST(an_adapter_is_tuned_away_from_samples_too) {

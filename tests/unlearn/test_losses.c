@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "tests/test.h"
-#include "unlearn/dense.h"
 #include "unlearn/losses.h"
 
 enum { ROWS = 16, TOKENS = 16 };
@@ -61,39 +60,8 @@ static void check_case(const json_t *c) {
 
 TEST(losses_and_their_gradients_are_those_of_autograd) {
     json_t *all = json_load_file("tests/unlearn/losses.json", 0, NULL);
-    if (!EXPECT(json_array_size(all) == LOSS_UNDIAL)) return; /* the others are dense */
+    if (!EXPECT(json_array_size(all) == LOSS_UNDIAL)) return; /* the others: tests/ops/test_head_terms.c */
     for (size_t i = 0; i < json_array_size(all); i++) check_case(json_array_get(all, i));
-    json_decref(all);
-}
-
-static double dense_loss(const char *name, float *d, const float *z, const float *ref, int64_t n, int32_t label) {
-    if (!strcmp(name, "label")) return dense_label(d, z, n, label, 1);
-    if (!strcmp(name, "undial")) return dense_undial(d, z, ref, n, label, 10, 1);
-    if (!strcmp(name, "divergence")) return dense_divergence(d, z, ref, n, 1);
-    if (!strcmp(name, "margin")) return dense_margin(d, z, n, 1);
-    return dense_square(d, z, ref, 2, n, 1);
-}
-
-static int64_t read_floats(const json_t *list, float *to) {
-    for (size_t i = 0; i < json_array_size(list); i++) to[i] = (float)json_number_value(json_array_get(list, i));
-    return (int64_t)json_array_size(list);
-}
-
-TEST(losses_on_whole_vectors_are_those_of_autograd) {
-    json_t *all = json_load_file("tests/unlearn/dense.json", 0, NULL), *c, *want;
-    const char *name;
-    size_t k;
-    EXPECT(json_array_size(all) > 0);
-    json_array_foreach(all, k, c) json_object_foreach(json_object_get(c, "losses"), name, want) {
-        float z[32], ref[32], d[32] = {0};
-        int64_t n = read_floats(json_object_get(c, "z"), z);
-        read_floats(json_object_get(c, "ref"), ref);
-        double value = dense_loss(name, d, z, ref, n, (int32_t)json_integer_value(json_object_get(c, "label")));
-        EXPECT_NEAR(value, json_number_value(json_object_get(want, "value")), 1e-5 * (1 + fabs(value)));
-        for (int64_t i = 0; i < n; i++)
-            EXPECT_NEAR((double)d[i], json_number_value(json_array_get(json_object_get(want, "gradient"), (size_t)i)),
-                        1e-5 * (1 + fabs((double)d[i])));
-    }
     json_decref(all);
 }
 

@@ -1,0 +1,227 @@
+/* baseline_ring.c - what the losses record on the ring, and what they put into an update's micro-steps.
+ *
+ * Losses of log-probabilities have a phase that scores labels, and a supervised step with token weights. Those on whole
+ * logits are terms of the chunked head (ir/op_token.c, "With terms"), rmu is row_distance: both are a coefficient or a few
+ * for every token, so no logits and no hidden states pass the host. A reference that such a loss compares with is a
+ * frozen copy of the weights, or with adapters the weights without them; a phase of its own leaves its hidden rows. */
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/stop.h"
+#include "unlearn/baseline_int.h"
+#include "unlearn/vec.h"
+
+static BaselineRing *ring_of(Job *j) { return j->own; }
+
+/* ---- recording ---- */
+
+static Tid token_input(Job *j, const char *name, int64_t words) {
+    int64_t rows = j->spec.micro_batch * j->spec.seq;
+    return prog_tensor(&j->ring->p, name, ROLE_INPUT, FMT_F32, words > 1 ? 2 : 1, DIMS(rows, words));
+}
+
+static BaselineRing *record_score(Job *j) {
+    Program *p = &j->ring->p;
+    BaselineRing *r = j->own = ARENA_NEW(&p->arena, BaselineRing, 1);
+    Model scored = model_twin(p, &j->m, true);
+    *r = (BaselineRing){.reference = -1};
+    r->score = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
+    r->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
+    prog_end_phase(p);
+    ring_add_plays(j->ring, r->score, job_micro_steps(&j->spec));
+    return r;
+}
+
+/* Leaves the hidden rows in front of the reference's head, or behind the layer that rmu looks at. */
+static void record_reference(Job *j, BaselineRing *r, bool behind_tap) {
+    Program *p = &j->ring->p;
+    ModelSpec frozen = j->spec.m;
+    Model reference;
+    ModelInput in = j->in;
+    ModelOut out = {.tap_layer = behind_tap ? baseline_tap(&j->spec.m.config) : -1};
+    in.id_order = NONE;
+    p->model = BASELINE_REFERENCE;
+    if (j->spec.lora) reference = model_twin(p, &j->m, false);
+    else model_weights(p, &reference, &frozen, NULL);
+    p->model = NULL;
+    r->reference = prog_begin_phase(p, BASELINE_REFERENCE, MAX2(j->spec.accum, 2));
+    model_hidden(p, &reference, &in, &out);
+    prog_end_phase(p);
+    r->ref = behind_tap ? out.tap : out.hidden;
+    r->ref_head = reference.head;
+    ring_add_plays(j->ring, r->reference, job_micro_steps(&j->spec));
+    if (!j->spec.lora) model_homes(p, &reference, j->ring->machine.kind);
+}
+
+static BaselineRing *record_terms(Job *j, const char *name, int64_t words) {
+    BaselineRing *r = record_score(j);
+    r->terms = token_input(j, name, words);
+    r->told_weight = token_input(j, "told_weight", 1);
+    r->told = prog_tensor(&j->ring->p, "told_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
+    return r;
+}
+
+static bool record_scored(const Task *t, Job *j, Err *e) { return record_score(j) != NULL; }
+static bool record_logits(const Task *t, Job *j, Err *e) { return record_terms(j, "terms", HEAD_TERMS) != NULL; }
+
+static bool record_logits_beside(const Task *t, Job *j, Err *e) {
+    record_reference(j, record_terms(j, "terms", HEAD_TERMS), false);
+    return true;
+}
+
+static bool record_hidden_beside(const Task *t, Job *j, Err *e) {
+    BaselineRing *r = record_terms(j, "distance_to", DISTANCE_WORDS);
+    r->toward = prog_tensor(&j->ring->p, "toward", ROLE_INPUT, FMT_F32, 1, DIMS(j->spec.m.config.hidden));
+    record_reference(j, r, true);
+    return true;
+}
+
+/* What is told is the same sum over fewer tokens: where log-probabilities decide a weight, that is no value. */
+static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+    Program *p = &j->ring->p;
+    const BaselineRing *r = ring_of(j);
+    ModelOut out = {.tap_layer = -1};
+    model_hidden(p, m, &j->in, &out);
+    HeadTarget target = {.terms = r->terms, .x = r->ref, .w = r->ref_head};
+    Tid value = op_head_terms(p, out.hidden, m->head, j->labels, target, job_head_attr(j));
+    roots->root[roots->n++] = (Root){op_token_sum(p, stat, value, j->weight, j->divisor, -1), NONE};
+    op_token_sum(p, r->told, value, r->told_weight, j->divisor, -1);
+}
+
+/* Layers above the tap have gradients too: zeros, from log-probabilities whose weights are 0. */
+static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+    Program *p = &j->ring->p;
+    const BaselineRing *r = ring_of(j);
+    ModelOut out = {.tap_layer = baseline_tap(&j->spec.m.config)};
+    model_hidden(p, m, &j->in, &out);
+    Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
+    Tid distance = op_row_distance(p, out.tap, r->ref, r->toward, r->terms);
+    roots->root[roots->n++] = (Root){op_token_sum(p, r->told, logp, r->told_weight, j->divisor, -1), NONE};
+    roots->root[roots->n++] = (Root){op_token_sum(p, stat, distance, j->weight, j->divisor, 1), NONE};
+}
+
+static const Task task_scored = {.name = "unlearning", .record = record_scored, .loss = job_supervised_loss};
+static const Task task_logits = {.name = "unlearning on logits", .record = record_logits, .loss = logits_loss};
+static const Task task_logits_beside = {
+    .name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};
+static const Task task_hidden_beside = {
+    .name = "unlearning on hidden states", .record = record_hidden_beside, .loss = hidden_loss};
+
+const Task *baseline_task(const LossSpec *s) {
+    if (!loss_is_dense(s)) return &task_scored;
+    return s->kind == LOSS_RMU ? &task_hidden_beside : loss_has_model(s) ? &task_logits_beside : &task_logits;
+}
+
+/* ---- what a token's loss is made of ---- */
+
+typedef struct Counts {
+    double tokens[3], rows[3]; /* by the kind of row */
+} Counts;
+
+static Counts count(const Tuning *t) {
+    Counts c = {0};
+    for (int i = 0; i < t->n; i++) c.tokens[t->row[i].kind] += (double)t->row[i].n, c.rows[t->row[i].kind]++;
+    return c;
+}
+
+static void set_distance(const Tuning *t, int64_t token, const LossRow *r, const Counts *c) {
+    const LossSpec *s = &t->b->loss;
+    bool retain = r->kind == ROW_RETAIN;
+    float *how = t->terms + token * DISTANCE_WORDS;
+    how[DISTANCE_REF] = retain ? 1 : 0;
+    how[DISTANCE_TOWARD] = retain ? 0 : (float)s->beta;
+    t->batch.weight[token] = (float)((retain ? s->alpha : s->gamma) / (c->rows[r->kind] * (double)r->n));
+}
+
+/* Scored token k of a row. */
+static void set_terms(const Tuning *t, int64_t token, const LossRow *r, int64_t k, const Counts *c) {
+    const LossSpec *s = &t->b->loss;
+    bool retain = r->kind == ROW_RETAIN, divergence = retain && s->divergence;
+    float *term = t->terms + token * HEAD_TERMS, scale = (float)((retain ? s->alpha : s->gamma) / c->tokens[r->kind]);
+    t->batch.weight[token] = 1;
+    t->told[token] = retain || s->kind >= LOSS_UNDIAL;
+    if (divergence) term[TERM_TARGET] = term[TERM_ENTROPY] = scale;
+    else if (retain) term[TERM_LABEL] = scale;
+    else if (s->kind == LOSS_UNDIAL) term[TERM_TARGET] = scale, term[TERM_LOWERED] = (float)s->beta;
+    else if (s->kind == LOSS_PDU) term[TERM_MARGIN] = scale;
+    else term[TERM_LABEL] = r->weight[k]; /* loss_weights */
+}
+
+static int64_t words_of(const LossSpec *s) { return s->kind == LOSS_RMU ? DISTANCE_WORDS : HEAD_TERMS; }
+
+static void set_micro(Tuning *t, int first, int rows, const Counts *c) {
+    int64_t seq = t->batch.seq, tokens = t->batch.rows * seq, words = words_of(&t->b->loss);
+    memset(t->terms, 0, sizeof *t->terms * (size_t)(tokens * words));
+    memset(t->told, 0, sizeof *t->told * (size_t)tokens);
+    for (int64_t i = 0; i < t->batch.rows; i++) {
+        const LossRow *r = &t->row[first + (i < rows ? i : 0)];
+        for (int64_t token = i * seq, k = 0; token < (i + 1) * seq; token++) {
+            if (i >= rows || !(t->batch.weight[token] > 0)) t->batch.weight[token] = 0;
+            else if (t->b->loss.kind == LOSS_RMU) set_distance(t, token, r, c);
+            else set_terms(t, token, r, k++, c);
+        }
+    }
+}
+
+/* pdu: the retain loss is held at delta by its multiplier. */
+static void move_alpha(Tuning *t) {
+    LossSpec *s = &t->b->loss;
+    double nll = 0;
+    int64_t tokens = 0;
+    for (int i = 0; i < t->n; i++)
+        for (int64_t k = 0; t->row[i].kind == ROW_RETAIN && k < t->row[i].n; k++, tokens++)
+            nll -= (double)t->row[i].logp[k];
+    double next = s->alpha + s->beta * (nll / (double)MAX2(tokens, 1) - s->delta);
+    s->alpha = next > 1e-6 ? next : 1e-6; /* the rows of an update stay the same ones */
+}
+
+/* ---- playing ---- */
+
+int64_t dense_bytes(const LossSpec *s, const JobSpec *job) {
+    int64_t tokens = job->micro_batch * job->seq;
+    return loss_is_dense(s) ? 4 * (tokens * (words_of(s) + 1) + job->m.config.hidden) : 0;
+}
+
+void dense_begin(Tuning *t, Arena *a) {
+    const JobSpec *s = &t->b->run->job->spec;
+    int64_t tokens = s->micro_batch * s->seq, hidden = s->m.config.hidden;
+    if (!loss_is_dense(&t->b->loss)) return;
+    t->terms = ARENA_NEW(a, float, tokens * words_of(&t->b->loss));
+    t->told = ARENA_NEW(a, float, tokens);
+    t->direction = ARENA_NEW(a, float, hidden);
+    for (int64_t i = 0; i < hidden; i++) t->direction[i] = rng_normal(rng_fold(t->b->seed, 0x726d75), (uint64_t)i);
+    vec_scale(NULL, t->direction, 1 / vec_norm(NULL, t->direction, hidden), hidden);
+}
+
+/* The reference's hidden rows lie on the device from its phase to the micro-step. What only the micro-step reads is put
+ * behind that phase, which may use the same bytes. */
+static void play_micro(Tuning *t, const Update *u, int first, int rows, const Counts *c, int micro) {
+    Run *run = t->b->run;
+    Exec *x = &run->ring->x;
+    const BaselineRing *r = ring_of(run->job);
+    int64_t tokens = t->batch.rows * t->batch.seq;
+    step_put_batch(run, &t->batch);
+    if (r->reference >= 0) exec_play(x, r->reference);
+    set_micro(t, first, rows, c);
+    step_put_micro(run, u, &t->batch, micro);
+    exec_put(x, r->terms, t->terms, 0, tokens * words_of(&t->b->loss) * 4);
+    exec_put(x, r->told_weight, t->told, 0, tokens * 4);
+    if (r->toward) exec_put(x, r->toward, t->direction, 0, run->job->spec.m.config.hidden * 4);
+    exec_play(x, run->job->micro);
+}
+
+bool dense_step(Tuning *t, const Update *u, double *loss, Err *e) {
+    Run *run = t->b->run;
+    Counts c = count(t);
+    for (int first = 0, n, micro = 0; first < t->n; first += n, micro++) {
+        if (!stop_check(e)) return false;
+        n = tuning_fill(t, first);
+        play_micro(t, u, first, n, &c, micro);
+        t->out->backward_passes++;
+    }
+    if (!exec_sync(&run->ring->x, e)) return false;
+    Tid told = t->b->loss.kind == LOSS_RMU ? run->job->loss : ring_of(run->job)->told;
+    exec_get(&run->ring->x, told, loss, 0, sizeof *loss);
+    if (t->b->loss.kind == LOSS_PDU) move_alpha(t);
+    return true;
+}
