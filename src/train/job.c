@@ -228,6 +228,7 @@ static bool record(Job *j, Err *e) {
     if (s->train) {
         if (!record_warmup(j, e)) return false;
         record_micro(j);
+        if (task_of(j)->record_between && !task_of(j)->record_between(task_of(j), j, e)) return false;
         if (s->gradient_noise && s->accum > 1 && !s->task) job_record_noise(j);
         if (!job_record_update(j, e)) return false;
         record_report(j);

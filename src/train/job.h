@@ -57,6 +57,8 @@ struct Task {
     bool fp32_logits; /* its head's log-probabilities are compared with a sampler's, which has its logits in fp32 */
     /* What stands on the ring before training's own phases; NULL: nothing. Plays are added for one update. */
     bool (*record)(const Task *t, Job *j, Err *e);
+    /* What is played between the micro-steps of an update, while gradients are added up; NULL: nothing. */
+    bool (*record_between)(const Task *t, Job *j, Err *e);
     /* The loss of a pass of m over j->in, summed into stat (1) fp64. */
     void (*loss)(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots);
 };

@@ -241,11 +241,13 @@ void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOp
 /* ---- one update (step.c), for those that queue it themselves: nothing here waits ---- */
 
 void step_queue_update(Run *r, const Update *u);
-void step_put_batch(Run *r, const Batch *batch);
+void step_put_batch(Run *r, const Batch *batch, int phase); /* what lives in that phase; -1: all of it */
 void step_put_float(Run *r, Tid t, double value);
 void step_put_divisor(Run *r, const Update *u, int64_t scored);
 /* Inputs, beta and clock of a micro-step. */
 void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro);
+/* Only what lives in that phase. */
+void step_put_micro_of(Run *r, const Update *u, const Batch *batch, int64_t micro, int phase);
 int64_t step_list_update(Run *r, DataPlace at); /* the rows of an update into r->rows; gives their scored tokens */
 uint64_t step_key(const Run *r, int64_t step);  /* of what that update draws */
 

@@ -40,7 +40,7 @@ int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
 
 int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
     int64_t seq = job->seq, width = dense_width(job, s), tokens = job->micro_batch * seq;
-    int64_t dense = width * 4 * (4 + (loss_has_model(s) ? tokens : 0));
+    int64_t dense = width * 4 * (4 + tokens);
     return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
            samples * 32 + dense;
 }
@@ -131,7 +131,7 @@ static bool score_labels(Tuning *t, int first, int n, Err *e) {
     Run *run = t->b->run;
     const ScorePass *s = run->job->own;
     Exec *x = &run->ring->x;
-    step_put_batch(run, &t->batch);
+    step_put_batch(run, &t->batch, s->phase);
     exec_play(x, s->phase);
     if (!exec_sync(x, e)) return false;
     exec_get(x, s->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
@@ -250,7 +250,7 @@ static void init(Tuning *t, Arena *a) {
     t->d = ARENA_NEW(a, float, width);
     t->direction = ARENA_NEW(a, float, width);
     t->raw = ARENA_NEW(a, char, width * 4);
-    if (loss_has_model(&b->loss)) t->ref = ARENA_NEW(a, float, width * s->micro_batch * s->seq);
+    t->ref = ARENA_NEW(a, float, width * s->micro_batch * s->seq);
     dense_begin(t);
 }
 

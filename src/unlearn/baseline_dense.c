@@ -43,25 +43,36 @@ static void record_reference(Job *j, DensePass *s, Model *reference) {
     model_homes(p, reference, j->ring->machine.kind);
 }
 
-static bool record(Job *j, bool hidden, bool has_reference) {
+static bool record(Job *j, bool hidden) {
     Program *p = &j->ring->p;
     DensePass *s = j->own = ARENA_NEW(&p->arena, DensePass, 1);
     int64_t rows = j->spec.micro_batch * j->spec.seq,
             width = hidden ? j->spec.m.config.hidden : j->spec.m.config.vocab;
     *s = (DensePass){.reference = -1, .hidden = hidden};
     s->d = prog_tensor(p, "d_upstream", ROLE_INPUT, j->spec.m.activations, 2, DIMS(rows, width));
-    Model own = model_twin(p, &j->m, true), *reference = ARENA_NEW(&p->arena, Model, 1);
-    s->own = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
-    s->out = record_pass(p, j, &own, hidden);
-    prog_end_phase(p);
-    ring_add_plays(j->ring, s->own, job_micro_steps(&j->spec));
-    if (has_reference) record_reference(j, s, reference);
     return true;
 }
 
-static bool record_logits(const Task *t, Job *j, Err *e) { return record(j, false, false); }
-static bool record_logits_beside(const Task *t, Job *j, Err *e) { return record(j, false, true); }
-static bool record_hidden_beside(const Task *t, Job *j, Err *e) { return record(j, true, true); }
+static bool record_logits(const Task *t, Job *j, Err *e) { return record(j, false); }
+static bool record_hidden(const Task *t, Job *j, Err *e) { return record(j, true); }
+
+/* Played before every micro-step, so between two of an update: gradients live here too. */
+static bool record_own(const Task *t, Job *j, Err *e) {
+    Program *p = &j->ring->p;
+    DensePass *s = j->own;
+    Model own = model_twin(p, &j->m, true);
+    s->own = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
+    s->out = record_pass(p, j, &own, s->hidden);
+    prog_end_phase(p);
+    ring_add_plays(j->ring, s->own, job_micro_steps(&j->spec));
+    return true;
+}
+
+static bool record_own_beside(const Task *t, Job *j, Err *e) {
+    Model *reference = ARENA_NEW(&j->ring->p.arena, Model, 1);
+    record_reference(j, j->own, reference);
+    return record_own(t, j, e);
+}
 
 /* The statistic is of no use here, but the update's verdict looks at it: the weights' own sum is finite. */
 static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
@@ -85,11 +96,16 @@ static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
     roots->root[roots->n++] = (Root){out.tap, s->d};
 }
 
-static const Task task_logits_own = {.name = "unlearning on logits", .record = record_logits, .loss = logits_loss};
-static const Task task_logits_beside = {
-    .name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};
-static const Task task_hidden_beside = {
-    .name = "unlearning on hidden states", .record = record_hidden_beside, .loss = hidden_loss};
+static const Task task_logits_own = {
+    .name = "unlearning on logits", .record = record_logits, .record_between = record_own, .loss = logits_loss};
+static const Task task_logits_beside = {.name = "unlearning on logits, beside a reference",
+                                        .record = record_logits,
+                                        .record_between = record_own_beside,
+                                        .loss = logits_loss};
+static const Task task_hidden_beside = {.name = "unlearning on hidden states",
+                                        .record = record_hidden,
+                                        .record_between = record_own_beside,
+                                        .loss = hidden_loss};
 
 const Task *baseline_task(const LossSpec *s) {
     if (!loss_is_dense(s)) return &task_scored;
@@ -116,12 +132,16 @@ static void read_token(Tuning *t, Tid tensor, int64_t token, int64_t n, float *t
     format_table[f].decode(to, t->raw, 1, n, 0, 1);
 }
 
-static void write_token(Tuning *t, Tid tensor, int64_t token, int64_t n, const float *from) {
+/* As the device will have it, in the bytes of t->ref: a token's gradient ends where its reference does, or before. */
+static void keep_gradient(Tuning *t, int64_t token, int64_t n) {
+    Format f = prog_t(&t->b->run->ring->p, ((const DensePass *)t->b->run->job->own)->d)->format;
+    format_table[f].encode((char *)t->ref + token * n * format_item_bytes(f), t->d, 1, n, 0, 1);
+}
+
+static void put_gradients(Tuning *t) {
+    const DensePass *s = t->b->run->job->own;
     Exec *x = &t->b->run->ring->x;
-    Format f = prog_t(x->p, tensor)->format;
-    int64_t item = format_item_bytes(f);
-    format_table[f].encode(t->raw, from, 1, n, 0, 1);
-    exec_put(x, tensor, t->raw, token * n * item, n * item);
+    exec_put(x, s->d, t->ref, 0, prog_bytes(x->p, s->d));
 }
 
 typedef struct Counts {
@@ -148,8 +168,9 @@ static double token_loss(Tuning *t, const LossRow *r, int64_t k, int32_t label, 
     return 0;
 }
 
-/* Reads what the passes gave, and puts the gradients of a micro-batch's tokens. */
-static double put_gradients(Tuning *t, int first, int rows, const Counts *c) {
+/* Reads what the passes gave, and keeps the gradients of a micro-batch's tokens. Nothing is put before all is read: an
+ * input of the micro-step may take the bytes of what a pass gave. */
+static double make_gradients(Tuning *t, int first, int rows, const Counts *c) {
     const DensePass *s = t->b->run->job->own;
     int64_t seq = t->batch.seq, n = dense_width(&t->b->run->job->spec, &t->b->loss);
     double loss = 0;
@@ -163,7 +184,7 @@ static double put_gradients(Tuning *t, int first, int rows, const Counts *c) {
             if (s->hidden) vec_scale(NULL, t->z, 0.5, n);
             loss += token_loss(t, r, k, t->batch.labels[token], t->ref + token * n, n, c);
         }
-        write_token(t, s->d, token, n, t->d);
+        keep_gradient(t, token, n);
     }
     return loss;
 }
@@ -207,7 +228,7 @@ static void take_labels(Tuning *t, int first, int rows) {
 bool dense_score(Tuning *t, int first, int rows, Err *e) {
     Run *run = t->b->run;
     const DensePass *s = run->job->own;
-    step_put_batch(run, &t->batch);
+    step_put_batch(run, &t->batch, s->own);
     exec_play(&run->ring->x, s->own);
     if (!exec_sync(&run->ring->x, e)) return false;
     take_labels(t, first, rows);
@@ -237,13 +258,14 @@ bool dense_step(Tuning *t, const Update *u, double *loss, Err *e) {
     for (int first = 0, n, micro = 0; first < t->n; first += n, micro++) {
         if (!stop_check(e)) return false;
         n = tuning_fill(t, first);
-        step_put_batch(run, &t->batch);
+        step_put_batch(run, &t->batch, s->own);
         if (!read_reference(t, e)) return false;
         exec_play(x, s->own);
         if (!exec_sync(x, e)) return false;
-        *loss += put_gradients(t, first, n, &c);
+        *loss += make_gradients(t, first, n, &c);
         memset(t->batch.weight, 0, sizeof(float) * (size_t)(t->batch.rows * t->batch.seq));
-        step_put_micro(run, u, &t->batch, micro);
+        step_put_micro_of(run, u, &t->batch, micro, run->job->micro);
+        put_gradients(t);
         exec_play(x, run->job->micro);
         t->out->backward_passes++;
     }

@@ -18,7 +18,7 @@ typedef struct Tuning {
     int n;
     /* dense losses: */
     float *z, *d;     /* (width) of one token */
-    float *ref;       /* (micro-batch * seq, width): of the reference */
+    float *ref;       /* (micro-batch * seq, width): of the reference, then the gradients as the device takes them */
     float *direction; /* (width) rmu's unit vector */
     char *raw;        /* (width) as the device has it */
 } Tuning;
