@@ -35,9 +35,10 @@ bool amr_input_sentences(AmrInput *in, const char *path, Err *e) {
     const char *begin = str_text(&text) + str_mark(str_text(&text), text.len), *line = begin, *one;
     bool plain = !source_is_amr(str_text(&text), text.len);
     int64_t number = 0;
-    while (plain && (one = next_sentence(&line, &number)))
+    bool ok = !plain || source_check_lines(path, str_text(&text), text.len, e);
+    while (ok && plain && (one = next_sentence(&line, &number)))
         str_addf(&blocks, "# ::snt %.*s\n\n", (int)strcspn(one, "\r\n"), one);
-    bool ok = amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, 1, e);
+    ok = ok && amr_corpus_parse(&in->corpus, plain ? &blocks : &text, path, 1, e);
     in->end = in->corpus.n;
     line = begin, number = 0;
     for (int64_t i = 0; ok && plain && i < in->end && next_sentence(&line, &number); i++)

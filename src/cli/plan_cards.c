@@ -75,7 +75,7 @@ static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m,
 void plan_add_cards(Str *text, json_t *root, const PlanCase *c) {
     int n = card_count();
     Machine *m = MEM_NEW(Machine, n);
-    for (int i = 0; i < n; i++) m[i] = card_machine(card_at(i));
+    for (int i = 0; i < n; i++) m[i] = card_machine_as(card_at(i), &c->base.machine);
     SearchMemo memo = {.machine = m, .n_machines = n};
     Search *f = MEM_NEW(Search, 1);
     WayOut *way = MEM_NEW(WayOut, WAYS_OUT);

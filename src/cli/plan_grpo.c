@@ -216,7 +216,7 @@ void plan_add_grpo_cards(Str *text, json_t *root, const PlanCase *c) {
     Machine *m = MEM_NEW(Machine, card_count());
     const Card **card = MEM_NEW(const Card *, card_count());
     for (int i = 0; i < card_count(); i++)
-        if (is_first_of_its_size(i)) m[n] = card_machine(card_at(i)), card[n++] = card_at(i);
+        if (is_first_of_its_size(i)) m[n] = card_machine_as(card_at(i), &c->base.machine), card[n++] = card_at(i);
     SearchMemo memo = {.machine = m, .n_machines = n};
     json_t *list = json_array();
     str_addf(text, "\nthe cards, one of each size, empty; global batch %lld\n  %7s  %-14s %10s  %10s  %10s\n",

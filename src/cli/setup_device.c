@@ -111,6 +111,11 @@ int setup_threads(const Options *o) {
     return opt_int(o, OPT_THREADS) ? (int)opt_int(o, OPT_THREADS) : threads_available();
 }
 
+static void machine_take_options(Machine *m, const Options *o) {
+    m->tf32 = opt_flag(o, OPT_TF32);
+    m->deterministic = opt_flag(o, OPT_DETERMINISTIC);
+}
+
 bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
     BackendOptions options = {
         .threads = (int)opt_int(o, OPT_THREADS),
@@ -121,14 +126,14 @@ bool setup_backend(Backend **b, Machine *m, const Options *o, Err *e) {
         .ranges = (ON_TRAIN >> o->command & 1) && (opt_flag(o, OPT_NVTX) || opt_flag(o, OPT_PROFILE))};
     *b = NULL;
     if (o->command == CMD_PLAN && opt_given(o, OPT_GPU)) {
-        if (!use_card(m, o, e)) return false;
-        m->tf32 = options.tf32;
-        return true;
+        bool known = use_card(m, o, e);
+        machine_take_options(m, o);
+        return known;
     }
     if (!backend_open(b, opt_text(o, OPT_DEVICE), options, e)) return false;
     *m = (Machine){0};
     (*b)->describe(*b, m);
-    m->tf32 = options.tf32;
+    machine_take_options(m, o);
     if (apply_file(*b, m, o, e)) return true;
     (*b)->close(*b);
     *b = NULL;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <strings.h>
+#include <utf8proc.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -69,6 +70,22 @@ static bool refuse_marked(const char *path, const char *bytes, int64_t n, Err *e
 
 bool source_check_text(const char *path, const char *bytes, int64_t n, Err *e) {
     return refuse_marked(path, bytes, n, e);
+}
+
+bool source_check_lines(const char *path, const char *text, int64_t n, Err *e) {
+    int64_t line = 1;
+    utf8proc_int32_t c;
+    for (int64_t at = 0, bytes; at < n; at += bytes) {
+        bytes = utf8proc_iterate((const utf8proc_uint8_t *)text + at, n - at, &c);
+        if (bytes > 0 && !c)
+            return fail(e, ERR_FAIL, "%s:%lld: holds a zero byte, so it is no text. Was another file meant?", path,
+                        (long long)line);
+        if (bytes <= 0)
+            return fail(e, ERR_FAIL, "%s:%lld: byte 0x%02x is not UTF-8. Convert the file to UTF-8 first (iconv)", path,
+                        (long long)line, (unsigned char)text[at]);
+        line += c == '\n';
+    }
+    return true;
 }
 
 bool source_read_text(const char *path, Str *out, int64_t limit_bytes, Err *e) {

@@ -27,6 +27,9 @@ bool source_tell(SourceForm *form, const char *path, const char *bytes, int64_t 
 bool source_check_text(const char *path, const char *bytes, int64_t n, Err *e);
 bool source_read_text(const char *path, Str *out, int64_t limit_bytes, Err *e); /* file_read, and the check */
 
+/* Lines of people's sentences, to which no mark belongs: refuses a zero byte and what is not UTF-8, with its line. */
+bool source_check_lines(const char *path, const char *text, int64_t n, Err *e);
+
 /* Whether a text begins as an AMR corpus does: with comments, one of them `# ::snt ...`; or behind comments, if there
  * are any, with a node `(b / bark-01`, or behind comments with another `::key` at least with '('. */
 bool source_is_amr(const char *bytes, int64_t n);

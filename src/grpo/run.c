@@ -113,7 +113,7 @@ static void put_prefix(GrpoRun *g, Run *r) {
 }
 
 void grpo_put_rows(GrpoRun *g, Run *r) {
-    step_put_batch(r, &g->batch.b);
+    step_put_batch(r, &g->batch.b, -1);
     put_prefix(g, r);
 }
 

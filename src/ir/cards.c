@@ -123,3 +123,10 @@ Machine card_machine(const Card *c) {
     card_rates(c, &m);
     return m;
 }
+
+Machine card_machine_as(const Card *c, const Machine *asked) {
+    Machine m = card_machine(c);
+    m.tf32 = asked->tf32;
+    m.deterministic = asked->deterministic;
+    return m;
+}

@@ -29,5 +29,6 @@ extern const char card_footing[]; /* the same in words, for a table */
 
 /* The machine a plan for that card assumes: an empty card, a driver of today. */
 Machine card_machine(const Card *c);
+Machine card_machine_as(const Card *c, const Machine *asked); /* with what was asked of another machine's sums */
 
 #endif

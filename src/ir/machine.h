@@ -45,6 +45,7 @@ typedef struct Machine {
     /* products in fp32, which a GPU's tensor cores do not have; 0: as matrix_flops */
     double f32_flops;
     bool tf32;                          /* they may be made from 10 bits of each number: --tf32 */
+    bool deterministic;                 /* every sum has one order, by slower kernels if need be: --deterministic */
     double vector_flops;
     double memory_bytes_per_s;
     double copy_bytes_per_s;            /* between pools */

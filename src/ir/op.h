@@ -14,6 +14,7 @@ typedef enum Share { SHARE_NONE, SHARE_MAY, SHARE_MUST } Share;
 typedef void GradRule(Program *p, Step s, Grads *g);          /* records; s is a copy, the list may grow */
 typedef int64_t WorkspaceRule(const Program *p, const Step *s, const Machine *m); /* bytes of the step's scratch */
 typedef double CostRule(const Program *p, const Step *s);
+typedef double DeviceRule(const Program *p, const Step *s, const Machine *m);
 typedef const char *ShapeRule(const Program *p, const Step *s); /* NULL: holds; else what is wrong */
 typedef bool StoredRule(const Program *p, const Step *s);       /* its operand marked STORED may be quantised here */
 typedef bool JoinRule(const Program *p, const Step *before, const Step *s);
@@ -70,16 +71,16 @@ typedef struct OpRow {
     uint32_t flags;
 
     /* what it costs (plan/cost.c) */
-    RateGrid grid;          /* GRID_NONE: the machine's matrix rate where there is a flops rule */
-    int table;              /* of the grid: a ProductPass, ATTEND_* */
-    SizeRule *size;         /* the point in the grid */
-    CostRule *matrix_share; /* what its kernels reach of a GPU's rate of large products; NULL, or 0: not these */
-    CostRule *vector_share; /* of a GPU's fp32 rate; NULL: it runs at the rate of products */
-    double byte_share;      /* what its kernel reaches of a GPU's memory rate; 0: all of it */
-    CostRule *bytes_on_top; /* on a GPU, bytes that come on top of the arithmetic, not beside it; NULL: none */
-    CostRule *launches;     /* on a GPU, its kernels that wait for each other; NULL: one */
-    JoinRule *joins;        /* on a GPU, it is done in the launch of the step before; NULL: with OPF_TOGETHER, where
-                             * that has the same op */
+    RateGrid grid;            /* GRID_NONE: the machine's matrix rate where there is a flops rule */
+    int table;                /* of the grid: a ProductPass, ATTEND_* */
+    SizeRule *size;           /* the point in the grid */
+    DeviceRule *matrix_share; /* what its kernels reach of a GPU's rate of large products; NULL, or 0: not these */
+    CostRule *vector_share;   /* of a GPU's fp32 rate; NULL: it runs at the rate of products */
+    double byte_share;        /* what its kernel reaches of a GPU's memory rate; 0: all of it */
+    CostRule *bytes_on_top;   /* on a GPU, bytes that come on top of the arithmetic, not beside it; NULL: none */
+    DeviceRule *launches;     /* on a GPU, its kernels that wait for each other; NULL: one */
+    JoinRule *joins;          /* on a GPU, it is done in the launch of the step before; NULL: with OPF_TOGETHER, where
+                               * that has the same op */
 } OpRow;
 
 #define OP(NAME, name, ins, outs) extern const OpRow op_row_##name;

@@ -289,7 +289,7 @@ static double lora_flops(const Program *p, const Step *s) { /* x a^T, and u b^T 
 }
 
 /* Of the few rows of a decode; in longer passes the next product is ready before one has ended. */
-static double lora_launches(const Program *p, const Step *s) {
+static double lora_launches(const Program *p, const Step *s, const Machine *m) {
     const AttrLora *l = &s->attr.lora;
     int n = lora_products_on_x(l);
     int64_t step;

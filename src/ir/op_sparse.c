@@ -341,13 +341,14 @@ static double tile_attend_share(const AttrHeads *h, bool grad) {
  * common with the next. Gathered kernels work on that union. */
 static double selected_of_union(int64_t neighbours) { return 1 / (1 + 0.1 * (double)(neighbours - 1)); }
 
-static double attend_tiles_share(const Program *p, const Step *s) {
+static double attend_tiles_share(const Program *p, const Step *s, const Machine *m) {
     bool grad = s->op == OP_ATTEND_SELECTED_GRAD;
     const AttrHeads *h = &s->attr.heads;
     Tid qkv = grad ? s->attend_selected_grad.in.qkv : s->attend_selected.in.qkv;
     Tid keys = grad ? s->attend_selected_grad.in.keys : s->attend_selected.in.keys;
     enum { FEW_PERCENT = 5 }; /* bound by the bytes of a cache, not by arithmetic */
-    SparseAttend how = sparse_device_attend(h, prog_t(p, qkv)->format, grad);
+    Format f = prog_t(p, qkv)->format;
+    SparseAttend how = grad ? sparse_device_goes_back(h, f, m->deterministic) : sparse_device_attend(h, f, false);
     if (how == SPARSE_PLAIN) return 0;
     if (how == SPARSE_FEW) return FEW_PERCENT / 100.0;
     double thin = selected_of_seen(p, keys, h);
@@ -374,54 +375,56 @@ static double attend_plain_share(const Program *p, const Step *s) {
 enum { LOSS_NEIGHBOURS = 16 };
 #define GATHERED_OF_TILES 3.2
 
-static double select_tiles_share(const Program *p, const Step *s) {
+static double select_tiles_share(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     return sparse_device_index_tiles(a, prog_t(p, s->select.in.index)->format) ? SCORES_SHARE : 0;
 }
 static double select_plain_share(const Program *p, const Step *s) { return (void)p, (void)s, 0.045; }
 
-static bool loss_gathers(const Step *s) {
-    return sparse_device_loss_gathers(&s->attr.sparse, s->index_loss.in.keys != NONE);
+static bool loss_gathers(const Step *s, const Machine *m) {
+    return sparse_device_loss_gathers(&s->attr.sparse, s->index_loss.in.keys != NONE) &&
+           !(s->op == OP_INDEX_LOSS_GRAD && m->deterministic);
 }
 /* Of pairs that are worked on, the selected ones. */
-static double loss_thin(const Program *p, const Step *s) {
+static double loss_thin(const Program *p, const Step *s, const Machine *m) {
     double thin = selected_of_seen(p, s->index_loss.in.keys, &s->attr.sparse.heads);
-    return loss_gathers(s) ? MAX2(thin, selected_of_union(LOSS_NEIGHBOURS)) : thin;
+    return loss_gathers(s, m) ? MAX2(thin, selected_of_union(LOSS_NEIGHBOURS)) : thin;
 }
-static double loss_tiles_share(const Program *p, const Step *s) {
+static double loss_tiles_share(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     bool grad = s->op == OP_INDEX_LOSS_GRAD;
     if (!sparse_device_loss_tiles(a, prog_t(p, s->index_loss.in.index)->format)) return 0;
     double index = index_pair_flops(a), attends = 2.0 * a->heads.heads * a->heads.head_dim;
     double at_full_rate = attends / LOSS_ATTENDS_SHARE + index / (grad ? GRAD_SCORES_SHARE : LOSS_SCORES_SHARE);
-    if (loss_gathers(s)) at_full_rate /= GATHERED_OF_TILES;
-    return (index * (grad ? 3 : 1) + attends) / at_full_rate * loss_thin(p, s);
+    if (loss_gathers(s, m)) at_full_rate /= GATHERED_OF_TILES;
+    return (index * (grad ? 3 : 1) + attends) / at_full_rate * loss_thin(p, s, m);
 }
 static double loss_plain_share(const Program *p, const Step *s) {
     return (void)p, s->op == OP_INDEX_LOSS_GRAD ? 0.001 : 0.013;
 }
 
 /* Kernels one after the other, as backend/cuda/sparse.c and index_tiles.cu launch them. */
-static double select_launches(const Program *p, const Step *s) {
+static double select_launches(const Program *p, const Step *s, const Machine *m) {
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->select.in.index), seq = a->heads.seq, span = sparse_span(&a->heads);
-    if (!(select_tiles_share(p, s) > 0)) return 1;
+    if (!(select_tiles_share(p, s, m) > 0)) return 1;
     if (a->heads.slots && seq < SPARSE_DEVICE_FEW) return 2 * (double)device_parts(tokens, SPARSE_DEVICE_FEW_ROWS);
     return 2 * (double)device_parts(sparse_device_tiles(tokens, seq), sparse_device_scored(tokens, seq, span));
 }
-static double attend_selected_launches(const Program *p, const Step *s) {
+static double attend_selected_launches(const Program *p, const Step *s, const Machine *m) {
     enum { MASKED = 2, LISTED_GRAD = 5, GATHERED_GRAD = 4 };
-    if (!(attend_tiles_share(p, s) > 0)) return 1;
+    if (!(attend_tiles_share(p, s, m) > 0)) return 1;
     if (s->op == OP_ATTEND_SELECTED) return MASKED;
     Format f = prog_t(p, s->attend_selected_grad.in.qkv)->format;
-    return sparse_device_attend(&s->attr.heads, f, true) == SPARSE_GATHERED ? GATHERED_GRAD : LISTED_GRAD;
+    bool gathers = sparse_device_goes_back(&s->attr.heads, f, m->deterministic) == SPARSE_GATHERED;
+    return gathers ? GATHERED_GRAD : LISTED_GRAD;
 }
-static double index_loss_launches(const Program *p, const Step *s) {
+static double index_loss_launches(const Program *p, const Step *s, const Machine *m) {
     enum { LOSS = 5, GRAD = 5, GRAD_BAND = 4, GATHERED = 3, GATHERED_GRAD = 5 };
     const AttrSparse *a = &s->attr.sparse;
     int64_t tokens = prog_rows(p, s->index_loss.in.index), seq = a->heads.seq;
-    if (!(loss_tiles_share(p, s) > 0)) return 1;
-    if (loss_gathers(s)) return s->op == OP_INDEX_LOSS ? GATHERED : GATHERED_GRAD;
+    if (!(loss_tiles_share(p, s, m) > 0)) return 1;
+    if (loss_gathers(s, m)) return s->op == OP_INDEX_LOSS ? GATHERED : GATHERED_GRAD;
     if (s->op == OP_INDEX_LOSS) return LOSS;
     return GRAD + GRAD_BAND * (double)device_parts(sparse_device_tiles(tokens, seq), sparse_device_band(tokens, seq));
 }

@@ -203,6 +203,10 @@ static inline SparseAttend sparse_device_attend(const AttrHeads *h, Format f, bo
     if (h->seq < SPARSE_DEVICE_FEW) return sparse_group(h) <= SPARSE_DEVICE_FEW_GROUP ? SPARSE_FEW : SPARSE_PLAIN;
     return whole ? SPARSE_GATHERED : SPARSE_PLAIN;
 }
+/* Backward of a device that must be deterministic or need not be. */
+static inline SparseAttend sparse_device_goes_back(const AttrHeads *h, Format f, bool deterministic) {
+    return deterministic ? sparse_device_ordered_grad(h, f) : sparse_device_attend(h, f, true);
+}
 static inline int64_t sparse_device_few_parts(int64_t most) {
     return (most + SPARSE_DEVICE_FEW_KEYS - 1) / SPARSE_DEVICE_FEW_KEYS;
 }

@@ -109,7 +109,7 @@ static double flops_rate(const Program *p, const Machine *m, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool gpu = m->kind == MACHINE_CUDA;
     if (!row->flops) return m->vector_flops;
-    double share = gpu && row->matrix_share ? row->matrix_share(p, s) : 0;
+    double share = gpu && row->matrix_share ? row->matrix_share(p, s, m) : 0;
     if (share > 0) return m->matrix_flops * share;
     if (gpu && row->vector_share) return m->vector_flops * row->vector_share(p, s);
     bool f32 = prog_t(p, op_token_rows(s))->format == FMT_F32;
@@ -161,7 +161,7 @@ static double start_seconds(const Program *p, const Machine *m, const Phase *pha
     if (joins_the_step_before(p, phase, i)) return 0;
     bool few = s->region == REGION_FORWARD && prog_rows(p, prog_first_out(s)) <= LINEAR_DIRECT_MOST;
     bool chained = few && m->capability >= 90 && !by_library_of_products(p, s);
-    return m->step_seconds * (chained ? 0.75 : 1) * (row->launches ? row->launches(p, s) : 1);
+    return m->step_seconds * (chained ? 0.75 : 1) * (row->launches ? row->launches(p, s, m) : 1);
 }
 
 /* The registers that multiply turn codes into numbers first, in between loads, so that the arithmetic comes on top of

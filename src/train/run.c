@@ -116,7 +116,7 @@ static bool evaluate_rows(Run *r, Dataset *d, int64_t *batches, int64_t *scored)
         if (stop_asked()) return false;
         batch_fill(&r->batch, d, &r->rows, first);
         *scored += r->batch.scored;
-        step_put_batch(r, &r->batch);
+        step_put_batch(r, &r->batch, j->evaluate);
         step_put_float(r, r->ring->p.beta, *batches ? 1 : 0);
         exec_play(&r->ring->x, j->evaluate);
     }

@@ -241,7 +241,7 @@ void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOp
 /* ---- one update (step.c), for those that queue it themselves: nothing here waits ---- */
 
 void step_queue_update(Run *r, const Update *u);
-void step_put_batch(Run *r, const Batch *batch);
+void step_put_batch(Run *r, const Batch *batch, int phase); /* what lives in that phase; -1: all of it */
 void step_put_float(Run *r, Tid t, double value);
 void step_put_divisor(Run *r, const Update *u, int64_t scored);
 /* Inputs, beta and clock of a micro-step. */

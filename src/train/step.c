@@ -20,14 +20,21 @@ enum { NOTE_LOSS, NOTE_VERDICT, NOTE_NOISE };
 /* A tensor that no step reads has no place: a task's loss may do without labels, an evaluation draws nothing. */
 static bool is_read(const Run *r, Tid t) { return prog_t(&r->ring->p, t)->birth >= 0; }
 
-void step_put_batch(Run *r, const Batch *batch) {
+/* Elsewhere on the ring its bytes may be those of what the phase does read. */
+static bool lives_in(const Run *r, Tid t, int phase) {
+    const Tensor *x = prog_t(&r->ring->p, t);
+    int begin = phase < 0 ? x->birth : r->ring->p.phase[phase].begin;
+    return x->birth >= 0 && x->birth <= begin && begin <= x->death;
+}
+
+void step_put_batch(Run *r, const Batch *batch, int phase) {
     const Job *j = r->job;
     int64_t n = batch->rows * batch->seq * 4;
     exec_put(&r->ring->x, j->in.ids, batch->ids, 0, n);
     exec_put(&r->ring->x, j->in.positions, batch->positions, 0, n);
     exec_put(&r->ring->x, j->in.doc_begin, batch->doc_begin, 0, n);
     if (j->in.id_order) exec_put(&r->ring->x, j->in.id_order, batch->id_order, 0, n);
-    if (is_read(r, j->labels)) exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
+    if (lives_in(r, j->labels, phase)) exec_put(&r->ring->x, j->labels, batch->labels, 0, n);
     exec_put(&r->ring->x, j->weight, batch->weight, 0, n);
 }
 
@@ -61,7 +68,7 @@ uint64_t step_key(const Run *r, int64_t step) { return rng_fold(r->job->spec.m.s
 
 void step_put_micro(Run *r, const Update *u, const Batch *batch, int64_t micro) {
     const JobSpec *s = &r->job->spec;
-    step_put_batch(r, batch);
+    step_put_batch(r, batch, -1);
     step_put_float(r, r->ring->p.beta, micro ? 1 : 0);
     int64_t clock[CLOCK_WORDS] = {[CLOCK_KEY] = (int64_t)step_key(r, u->step),
                                   [CLOCK_FIRST_TOKEN] = micro * s->micro_batch * s->seq, [CLOCK_MICRO] = micro,

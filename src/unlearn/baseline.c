@@ -109,7 +109,7 @@ static bool score_labels(Tuning *t, Err *e) {
     Run *run = t->b->run;
     const BaselineRing *r = run->job->own;
     Exec *x = &run->ring->x;
-    step_put_batch(run, &t->batch);
+    step_put_batch(run, &t->batch, r->score);
     exec_play(x, r->score);
     if (!exec_sync(x, e)) return false;
     exec_get(x, r->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);

@@ -7,8 +7,7 @@
 typedef struct BaselineRing { /* Job.own */
     int score;         /* phase: log-probabilities of labels, ... */
     Tid logp;          /* ... (N), read after each play */
-    int reference;     /* phase: the reference's hidden rows; -1: there is none */
-    Tid ref, ref_head; /* (N, C), and what makes logits of them */
+    Model *reference;  /* NULL: there is none */
     Tid terms;         /* input (N, HEAD_TERMS), or (N, DISTANCE_WORDS) for rmu */
     Tid toward;        /* input (C): rmu's direction */
     Tid told_weight;   /* input (N): 1 where the loss counts in what is told, ... */

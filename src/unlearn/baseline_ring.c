@@ -3,7 +3,7 @@
  * Losses of log-probabilities have a phase that scores labels, and a supervised step with token weights. Those on whole
  * logits are terms of the chunked head (ir/op_token.c, "With terms"), rmu is row_distance: both are a coefficient or a few
  * for every token, so no logits and no hidden states pass the host. A reference that such a loss compares with is a
- * frozen copy of the weights, or with adapters the weights without them; a phase of its own leaves its hidden rows. */
+ * frozen copy of the weights, or with adapters the weights without them; its forward pass is part of the micro-step. */
 #include <string.h>
 
 #include "base/rng.h"
@@ -24,7 +24,6 @@ static BaselineRing *record_score(Job *j) {
     Program *p = &j->ring->p;
     BaselineRing *r = j->own = ARENA_NEW(&p->arena, BaselineRing, 1);
     Model scored = model_twin(p, &j->m, true);
-    *r = (BaselineRing){.reference = -1};
     r->score = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
     r->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
     prog_end_phase(p);
@@ -32,25 +31,32 @@ static BaselineRing *record_score(Job *j) {
     return r;
 }
 
-/* Leaves the hidden rows in front of the reference's head, or behind the layer that rmu looks at. */
-static void record_reference(Job *j, BaselineRing *r, bool behind_tap) {
+/* The weights of the reference: those of the model itself where adapters are trained. */
+static void record_reference(Job *j, BaselineRing *r) {
     Program *p = &j->ring->p;
     ModelSpec frozen = j->spec.m;
-    Model reference;
-    ModelInput in = j->in;
-    ModelOut out = {.tap_layer = behind_tap ? baseline_tap(&j->spec.m.config) : -1};
-    in.id_order = NONE;
+    r->reference = ARENA_NEW(&p->arena, Model, 1);
+    if (j->spec.lora) {
+        *r->reference = model_twin(p, &j->m, false);
+        return;
+    }
     p->model = BASELINE_REFERENCE;
-    if (j->spec.lora) reference = model_twin(p, &j->m, false);
-    else model_weights(p, &reference, &frozen, NULL);
+    model_weights(p, r->reference, &frozen, NULL);
     p->model = NULL;
-    r->reference = prog_begin_phase(p, BASELINE_REFERENCE, MAX2(j->spec.accum, 2));
-    model_hidden(p, &reference, &in, &out);
-    prog_end_phase(p);
-    r->ref = behind_tap ? out.tap : out.hidden;
-    r->ref_head = reference.head;
-    ring_add_plays(j->ring, r->reference, job_micro_steps(&j->spec));
-    if (!j->spec.lora) model_homes(p, &reference, j->ring->machine.kind);
+    model_homes(p, r->reference, j->ring->machine.kind);
+}
+
+/* Its hidden rows in front of the head, or behind a layer. They are made in the micro-step that reads them: a phase of
+ * their own would stand where the gradients of earlier micro-steps must not be written over. */
+static Tid reference_rows(Job *j, int tap_layer) {
+    const BaselineRing *r = ring_of(j);
+    ModelInput in = j->in;
+    ModelOut out = {.tap_layer = tap_layer};
+    if (!r->reference) return NONE;
+    in.id_order = NONE;
+    in.weight = in.divisor = NONE;
+    model_hidden(&j->ring->p, r->reference, &in, &out);
+    return tap_layer >= 0 ? out.tap : out.hidden;
 }
 
 static BaselineRing *record_terms(Job *j, const char *name, int64_t words) {
@@ -65,14 +71,14 @@ static bool record_scored(const Task *t, Job *j, Err *e) { return record_score(j
 static bool record_logits(const Task *t, Job *j, Err *e) { return record_terms(j, "terms", HEAD_TERMS) != NULL; }
 
 static bool record_logits_beside(const Task *t, Job *j, Err *e) {
-    record_reference(j, record_terms(j, "terms", HEAD_TERMS), false);
+    record_reference(j, record_terms(j, "terms", HEAD_TERMS));
     return true;
 }
 
 static bool record_hidden_beside(const Task *t, Job *j, Err *e) {
     BaselineRing *r = record_terms(j, "distance_to", DISTANCE_WORDS);
     r->toward = prog_tensor(&j->ring->p, "toward", ROLE_INPUT, FMT_F32, 1, DIMS(j->spec.m.config.hidden));
-    record_reference(j, r, true);
+    record_reference(j, r);
     return true;
 }
 
@@ -81,8 +87,8 @@ static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
     Program *p = &j->ring->p;
     const BaselineRing *r = ring_of(j);
     ModelOut out = {.tap_layer = -1};
+    HeadTarget target = {.terms = r->terms, .x = reference_rows(j, -1), .w = r->reference ? r->reference->head : NONE};
     model_hidden(p, m, &j->in, &out);
-    HeadTarget target = {.terms = r->terms, .x = r->ref, .w = r->ref_head};
     Tid value = op_head_terms(p, out.hidden, m->head, j->labels, target, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, value, j->weight, j->divisor, -1), NONE};
     op_token_sum(p, r->told, value, r->told_weight, j->divisor, -1);
@@ -93,9 +99,10 @@ static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
     Program *p = &j->ring->p;
     const BaselineRing *r = ring_of(j);
     ModelOut out = {.tap_layer = baseline_tap(&j->spec.m.config)};
+    Tid ref = reference_rows(j, out.tap_layer);
     model_hidden(p, m, &j->in, &out);
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
-    Tid distance = op_row_distance(p, out.tap, r->ref, r->toward, r->terms);
+    Tid distance = op_row_distance(p, out.tap, ref, r->toward, r->terms);
     roots->root[roots->n++] = (Root){op_token_sum(p, r->told, logp, r->told_weight, j->divisor, -1), NONE};
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, distance, j->weight, j->divisor, 1), NONE};
 }
@@ -193,21 +200,17 @@ void dense_begin(Tuning *t, Arena *a) {
     vec_scale(NULL, t->direction, 1 / vec_norm(NULL, t->direction, hidden), hidden);
 }
 
-/* The reference's hidden rows lie on the device from its phase to the micro-step. What only the micro-step reads is put
- * behind that phase, which may use the same bytes. */
-static void play_micro(Tuning *t, const Update *u, int first, int rows, const Counts *c, int micro) {
+static void play_micro(Tuning *t, const Update *u, int micro) {
     Run *run = t->b->run;
     Exec *x = &run->ring->x;
     const BaselineRing *r = ring_of(run->job);
     int64_t tokens = t->batch.rows * t->batch.seq;
-    step_put_batch(run, &t->batch);
-    if (r->reference >= 0) exec_play(x, r->reference);
-    set_micro(t, first, rows, c);
     step_put_micro(run, u, &t->batch, micro);
     exec_put(x, r->terms, t->terms, 0, tokens * words_of(&t->b->loss) * 4);
     exec_put(x, r->told_weight, t->told, 0, tokens * 4);
     if (r->toward) exec_put(x, r->toward, t->direction, 0, run->job->spec.m.config.hidden * 4);
     exec_play(x, run->job->micro);
+    t->out->backward_passes++;
 }
 
 bool dense_step(Tuning *t, const Update *u, double *loss, Err *e) {
@@ -216,8 +219,8 @@ bool dense_step(Tuning *t, const Update *u, double *loss, Err *e) {
     for (int first = 0, n, micro = 0; first < t->n; first += n, micro++) {
         if (!stop_check(e)) return false;
         n = tuning_fill(t, first);
-        play_micro(t, u, first, n, &c, micro);
-        t->out->backward_passes++;
+        set_micro(t, first, n, &c);
+        play_micro(t, u, micro);
     }
     if (!exec_sync(&run->ring->x, e)) return false;
     Tid told = t->b->loss.kind == LOSS_RMU ? run->job->loss : ring_of(run->job)->told;

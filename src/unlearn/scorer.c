@@ -29,7 +29,7 @@ static bool score_batch(Scores *s, Run *run, int64_t row, float *read, Err *e) {
     const LogitsPass *l = run->job->own;
     Exec *x = &run->ring->x;
     int64_t seq = run->batch.seq;
-    step_put_batch(run, &run->batch);
+    step_put_batch(run, &run->batch, l->phase);
     exec_play(x, l->phase);
     if (!exec_sync(x, e)) return false;
     exec_get(x, l->score, read, 0, run->rows.n_rows * seq * TOKEN_SCORES * 4);

@@ -63,6 +63,15 @@ TEST(a_model_that_learnt_sentences_parses_them) {
     json_decref(parsed);
 }
 
+TEST(a_file_that_is_no_text_is_not_taken_for_sentences) {
+    EXPECT(file_write_all(test_path("zero"), "one\0two\n", 8, NULL));
+    expect_refused(snug_run("amr parse %s --model tally", test_path("zero")), 1, "zero:1: holds a zero byte");
+    put("latin", "The dog barks.\nCaf\xe9 is open.\n");
+    expect_refused(snug_run("amr parse %s --model tally", test_path("latin")), 1,
+                   "latin:2: byte 0xe9 is not UTF-8. Convert the file to UTF-8 first");
+    expect_refused(snug_run("amr rows %s --without-answers", test_path("latin")), 1, "latin:2: byte 0xe9");
+}
+
 TEST(failures_keep_their_place_and_repairs_are_counted) {
     learn_by_heart();
     put("d.amr", "#::snt The boy sings.\n\n(n / no-sentence)\n\n#::snt Con chim hát.\n");

@@ -102,6 +102,18 @@ TEST(sparse_attention_was_as_fast_as_is_predicted_now) { EXPECT(replay(SPARSE, 1
 /* A policy of 1.5B with adapters was predicted a third too fast: each of their products waits for the one before. */
 TEST(updates_of_a_policy_were_as_fast_as_is_predicted_now) { EXPECT(replay(GRPO, test_brief() ? 5 : 1) == 27); }
 
+/* Rows above 8,192 tokens go back by atomics, or over whole tiles; both were predicted alike, on every card. */
+TEST(long_sparse_rows_are_predicted_as_a_deterministic_run_goes_back) {
+    const char *job = "--model gsa-1.7b --micro-batch 1 --precision bf16 --seq";
+    char free_order[200], one_order[200], shorter[2][200];
+    snprintf(free_order, sizeof free_order, "%s 32768", job);
+    snprintf(one_order, sizeof one_order, "%s 32768 --deterministic", job);
+    snprintf(shorter[0], sizeof shorter[0], "%s 4096", job);
+    snprintf(shorter[1], sizeof shorter[1], "%s 4096 --deterministic", job);
+    EXPECT(predicted(one_order) < 0.9 * predicted(free_order));
+    EXPECT_NEAR(predicted(shorter[1]), predicted(shorter[0]), 0.01 * predicted(shorter[0])); /* one order already */
+}
+
 /* fp32 was predicted ten times too fast, at the rate of products in bf16. */
 TEST(products_in_fp32_have_a_rate_of_their_own) {
     const char *job = "--model qwen2.5-1.5b --seq 1024 --micro-batch 8 --precision";

@@ -1,10 +1,12 @@
 /* test_baselines.c - the losses as commands: a step has the gradient that torch gives, and every method forgets. */
 #include "base/file.h"
+#include "cli/unlearn_run.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/unlearn/logged_run.h"
 #include "unlearn/losses.h"
 #include "unlearn/vec.h"
+#include "weights/weights.h"
 
 #define FIXTURE "tests/unlearn/hvp/"
 
@@ -140,6 +142,80 @@ TEST(losses_on_logits_work_in_bf16_and_as_in_fp32) {
             EXPECT_NEAR(first[i][k], first[0][k], 0.05 * (1 + fabs(first[0][k])));
             json_decref(j);
         }
+    }
+}
+
+/* The passes that score a micro-batch ran over the gradients of the one before: another split, another result. */
+TEST(a_loss_on_logits_is_the_same_in_any_micro_batches) {
+    snug_make_job((SnugJob){3, 128, 512});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 4 --steps 2 --optimizer sgd "
+                       "--clip 0 --precision fp32 --threads 2",
+                       test_path("m"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n40\n41\n", 8, NULL));
+    static const char *const methods[] = {"pdu", "undial", "graddiff --retain-loss kl", "npo"};
+    for (int m = 0; m < COUNT_OF(methods); m++) {
+        double after[2] = {0};
+        for (int i = 0; i < 2; i++) {
+            char flags[300];
+            snprintf(flags, sizeof flags,
+                     "--method %s --optimizer sgd --clip 0 --epochs 2 --lr 1 --global-batch 4 --micro-batch %d",
+                     methods[m], i ? 8 : 2);
+            json_t *j = unlearn(flags);
+            after[i] = json_number_value(json_object_get(j, "forget_nll_after"));
+            json_decref(j);
+        }
+        EXPECT_NEAR(after[0], after[1], 1e-5);
+    }
+}
+
+/* The weights' checksum after an update by that loss; evaluates: the job has a phase that evaluates, behind the update,
+ * and is planned a second time with it. */
+static uint64_t tuned(LossSpec loss, bool evaluates) {
+    char run[600], out[600], *words[] = {"--run", run, "--out", out, "--threads", "2", "--micro-batch", "2"};
+    bool removed[64] = {[5] = true, [40] = true};
+    int64_t sample[] = {5, 40};
+    ForgetSet f = {.removed = removed, .sample = sample, .n = 2};
+    UnlearnRun r = {0};
+    BaselineReport report;
+    Options o;
+    Err e = {0};
+    uint64_t sum = 0;
+    snprintf(run, sizeof run, "%s", test_path("o"));
+    snprintf(out, sizeof out, "%s/unused", test_tmp());
+    JobSetup *s = &r.base;
+    bool ok = options_parse(&o, CMD_UNLEARN, COUNT_OF(words), words, &e) &&
+              unlearn_run_open_result(&r, &o, &loss, baseline_rows(&loss, 2, false), 0, &e);
+    if (ok && evaluates) {
+        run_close(&s->run);
+        ring_close(&s->ring);
+        s->spec.evaluate = true;
+        RunOptions ro = setup_job_options(s);
+        ro.clip = opt_real(s->o, OPT_CLIP);
+        ok = setup_job_plan(s, &e) && run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, &e);
+    }
+    Baseline b = {.run = &s->run, .loss = loss, .forget = &f, .epochs = 1, .batch = 2, .seed = 3, .schedule.lr = 0.01};
+    ok = ok && baseline_run(&b, &report, &e);
+    if (EXPECT(ok))
+        sum = weights_checksum(&s->ring.x, ROLE_WEIGHT);
+    else
+        test_note("    %s", e.text);
+    unlearn_run_close(&r);
+    options_free(&o);
+    return sum;
+}
+
+/* Labels, which only such a phase reads, may have the bytes of the gradients that the host puts there. */
+TEST(a_loss_on_logits_learns_the_same_in_a_job_that_evaluates) {
+    snug_make_job((SnugJob){3, 128, 512});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 2 --threads 2",
+                       test_path("m"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    static const LossKind kinds[] = {LOSS_PDU, LOSS_UNDIAL, LOSS_RMU};
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        LossSpec loss = loss_defaults(kinds[i]);
+        uint64_t sum = tuned(loss, false);
+        if (!EXPECT(sum && tuned(loss, true) == sum)) test_note("    %s", loss_names[kinds[i]]);
     }
 }
 
