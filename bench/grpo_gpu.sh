@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # grpo_gpu.sh SNUG [ROW...] - GRPO on a GPU with random weights of real shapes: one JSON line a row, as snug grpo ends
 # with it, behind the row's name. Answers of random weights run to their full length, so a step is as long as it can be.
-# LIMIT=SECONDS ends a row that takes longer; its result is null. BUDGET=SIZE takes the place of a row's own.
+# Rows exact-off and exact-on are of a small model that has learned. LIMIT=SECONDS ends a row that takes longer; its result is null. BUDGET=SIZE takes the place of a row's own.
 set -u
 snug=$1; shift
 rows=${*:-"7b-24 7b-18.7 0.5b pair-80 pair-48 pair-24 0.5b-pair 1.5b-5 8b-20k many"}
@@ -11,7 +11,7 @@ done > "$work/long.txt"
 head -c 4000 "$work/long.txt" > "$work/meta.txt"
 machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 common="--init random --tokenizer tests/data/tok_llama3 --parser test --eval-samples 0 --log-steps 1 --sample-steps 0\
- --no-save --temperature 1 --json"
+ --no-save --temperature 1"
 short="--meta-prompt @$work/meta.txt --prompt-tokens 128"
 lora="--model qwen2.5-7b --mode lora --lora-rank 16 --group 8 --global-batch 64 $short"
 pair="$lora --max-tokens 512 --evaluator qwen2.5-14b:int8 --steps 2"
@@ -19,7 +19,7 @@ half="--model qwen2.5-0.5b --mode full --group 8 --global-batch 128 $short --max
 row() { # name, flags
     local name=$1; shift
     echo "== $name: $*" >&2
-    local line; line=$(timeout "${LIMIT:-600}" "$snug" grpo $common "$@" --out "$work/out" \
+    local line; line=$(timeout "${LIMIT:-600}" "$snug" grpo $common "$@" --out "$work/out" --json \
         --overwrite 2> "$work/err" | tail -n 1)
     [ -n "$line" ] || tail -n 5 "$work/err" >&2
     grep -E '^step|it fits with' "$work/err" | tail -n 4 >&2
@@ -51,6 +51,12 @@ for r in $rows; do
              row $r-7b $lora --max-tokens 256 --steps 3 --share-prompts ${r#share-} ;;
     many)    row $r --model qwen2.5-0.5b --mode full --group 8 --global-batch 128 $short --max-tokens 64 \
                  --evaluator qwen2.5-0.5b --steps "${STEPS:-100}" ;;
+    # weights that have learned: tally in bf16, with and without --exact-policy. What it costs there is the ratio of both
+    # rows' seconds; with random weights, whose tokens are all as likely, it is at its worst
+    exact-off | exact-on)
+             "$snug" problems --n 2000 --roles none --out "$work/problems.jsonl" >&2
+             common="" row $r --config recipes/grpo-demo.yaml --data "$work/problems.jsonl" --eval-samples 0 --device ${DEVICE:-cuda} \
+                 --precision bf16 --no-save --steps 20 $([ $r = exact-off ] || echo --exact-policy) ;;
     # the same job with nothing, one and both models coming by phase: the same checksum
     same)    for b in 20GiB 5GiB 4500MiB; do
                  row $r-$b --model qwen2.5-0.5b --mode lora --lora-rank 16 --group 8 --global-batch 32 \
