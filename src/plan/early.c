@@ -1,4 +1,5 @@
-/* early.c - an update that was recorded behind backward moves to where its gradient is complete.
+/* early.c - optimizer in backward: the steps of an update that was recorded behind backward move to where their
+ * gradients are complete.
  *
  *   U1  a step of the update stands right behind the last step it depends on: the last that writes what it reads,
  *       or touches what it writes. So a weight is updated after its last use, also by what recompute repeats (P4),

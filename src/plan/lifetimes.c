@@ -1,4 +1,4 @@
-/* lifetimes.c - how long a tensor's bytes are needed: from which step to which on the ring.
+/* lifetimes.c - liveness: from which step to which on the ring a tensor's bytes are needed.
  *
  * The flat step list is the ring in order. A life is one range of steps [birth, death], ends included.
  *   L1  weights, adapters, masters, moments, statistics, tables and dials live always, if any step uses them.

@@ -1,5 +1,5 @@
-/* materialise.c - state that is offloaded, or stored in another format, is brought in before it is used and copied back
- * after it was written.
+/* materialise.c - state that is offloaded, or stored in another format, is prefetched (and dequantised) before it is
+ * used, and written back after it was changed.
  *
  *     X (pool, stored)  --copy-->  X.staged (device, stored)  --decode-->  X.dense (device, own format)
  *     X (pool)          <--copy--  X.staged, where a step has written it

@@ -1,4 +1,5 @@
-/* offload.c - what forward keeps for backward is offloaded to pinned memory meanwhile.
+/* offload.c - activation offload: the inputs of layers, which forward keeps for backward, wait in pinned memory
+ * meanwhile.
  *
  *     x (device)  --copy out-->  x.offloaded (pinned)  --copy in-->  x.prefetched (device)
  *

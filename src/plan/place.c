@@ -1,4 +1,4 @@
-/* place.c - where in its pool's arena every slot lies.
+/* place.c - offset assignment: where in its pool's arena every slot lies.
  *
  * What lives always is packed at the bottom. The rest is placed one slot at a time, each into the lowest gap
  * that is free during its life, in a good order: largest first (ties: longer life first). Where that stays
