@@ -1,4 +1,4 @@
-/* http.h - requests over HTTP, several at a time, by the libcurl that is there when the program runs.
+/* http.h - HTTP requests, several at a time, by libcurl, which is loaded at run time.
  *
  * The library is opened when it is first needed, so that everything else works without it. Redirects are not
  * followed, no proxy is taken from the environment, replies have a longest length. One thread owns an Http; nothing

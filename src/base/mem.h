@@ -1,4 +1,4 @@
-/* mem.h - the only door to the heap: counted, zeroed, never NULL.
+/* mem.h - the only interface to the heap: counted, zeroed, never NULL.
  *
  * Words: an *arena* is a pile of memory that is freed as a whole; *sealing* it makes a later request a bug.
  * Everything that is planned to the byte (weights, activations, ...) is NOT here: it lives in a backend's pool.

@@ -1,5 +1,4 @@
-/* stop.h - whether the process was asked to leave: one flag that a signal sets and everything that takes long
- * polls.
+/* stop.h - whether the process was asked to stop: one flag that a signal handler sets and every long loop polls.
  *
  * A loop that may last longer than a fifth of a second asks in every turn:
  *     if (!stop_check(e)) break;               // work.h does the same and shows how far the loop is */

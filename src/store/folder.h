@@ -1,4 +1,4 @@
-/* folder.h - a folder that appears, is replaced or disappears as a whole.
+/* folder.h - atomic replacement of folders: a folder appears, is replaced or disappears as a whole.
  *
  * Names beside a folder F, none of which a reader takes for F:
  *   F.tmp-<pid>  being written, or just replaced and being removed
