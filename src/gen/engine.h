@@ -1,6 +1,6 @@
-/* engine.h - answers by steps (continuous batching): requests are submitted at any time, a step reads a piece of a
- * prompt or adds a token to every answer, and what came of it is taken as events. Nothing here waits for a request:
- * being idle is a state.
+/* engine.h - continuous batching: requests are submitted at any time, a step prefills a piece of a prompt or adds a
+ * token to every answer, and the results are polled as events. Nothing here waits for a request: an idle engine is a
+ * valid state.
  *
  *     Engine n;
  *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm
@@ -18,10 +18,11 @@
  * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples
  *    is under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
  * E3 What an event points to is good until the next step or close. All events of a step are taken before the next one.
- * E4 A request fails alone: logits that are not finite end its sample, the cache of its slot is wiped, others go on.
- * E5 A step plays at most one prefill pass, then (when no prompt waits to be read, or EngineOptions.piece says so) one
- *    decode of all answers that are under way. So a caller who looks at the clock, at a socket or for a signal between
- *    steps waits for one pass of each kind at most.
+ * E4 A request fails alone: logits that are not finite end its sample, the KV cache of its slot is cleared, and the
+ *    other requests continue.
+ * E5 A step plays at most one prefill pass, then (when no prompt waits, or EngineOptions.piece says so) one decode of
+ *    all running answers. So a caller that polls the clock, a socket or signals between steps waits for at most one
+ *    pass of each kind.
  * E6 Random numbers depend on the request alone: on its key, the sample, the position. Other requests in the batch
  *    can change a token by rounding only, and with GenSpec.invariant not at all (batch-invariant).
  * E7 One thread. Slots are filled in the order of submission; the samples of a request share one prefill. */
@@ -80,11 +81,11 @@ typedef struct EngineEvent {
 typedef enum EngineState { ENGINE_IDLE, ENGINE_BUSY, ENGINE_BROKEN } EngineState;
 
 typedef struct EngineOptions {
-    /* Prompt tokens read between two decode steps while other answers are under way, rounded up to a pass: others'
-     * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
-     * passes. Without others, prompts are read as with 0. */
+    /* Prompt tokens prefilled between two decode steps while other answers run, rounded up to a pass, so that these
+     * answers continue during a long prompt (chunked prefill). 0: waiting prompts are prefilled first, which takes the
+     * fewest passes. Without other answers, prompts are read as with 0. */
     int64_t piece;
-    JobStatus *status; /* keeps; told about once a second how many tokens there are. NULL: nobody listens */
+    JobStatus *status; /* keeps; updated about once a second with the number of tokens. NULL: none */
 } EngineOptions;
 
 typedef struct EngineCounts {
@@ -138,7 +139,7 @@ typedef struct Engine {
     Exec *x;                  /* keeps: of the ring they are in */
     const Tokenizer *tokenizer; /* keeps; NULL: ids only */
     EngineOptions options;
-    bool late;                /* tokens are read one step late: the device has the next step before the host looks */
+    bool late;                /* asynchronous readback: the next step is queued before the host reads the tokens */
     Arena arena;
     EngineSlot *slot;
     int64_t n_busy;           /* slots */

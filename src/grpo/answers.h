@@ -1,5 +1,5 @@
-/* answers.h - prompts become completions and completions become an evaluator's answers: by engines, or by a
- * server. Knows neither training nor what an answer is worth. */
+/* answers.h - rollout generation: prompts become completions, and completions become an evaluator's answers, by engines
+ * or by a server. Knows neither training nor rewards. */
 #ifndef GRPO_ANSWERS_H
 #define GRPO_ANSWERS_H
 

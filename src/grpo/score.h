@@ -1,4 +1,4 @@
-/* score.h - what completions are worth: several rewards of the table, one of them by a command, with weights. */
+/* score.h - the rewards of completions: several functions of the table, one of them by a command, with weights. */
 #ifndef GRPO_SCORE_H
 #define GRPO_SCORE_H
 

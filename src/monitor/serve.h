@@ -1,5 +1,5 @@
-/* serve.h - the monitor in a browser: one page, its events, figures for Prometheus, by the libmicrohttpd that is
- * there when the program runs.
+/* serve.h - the monitor in a browser: one page, its events, figures for Prometheus, by libmicrohttpd, which is loaded
+ * at run time.
  *
  *     GET /              the page: no resource from anywhere else
  *     GET /events        server-sent events: a snapshot as JSON at every look, the past before the first

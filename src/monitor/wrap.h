@@ -1,4 +1,5 @@
-/* wrap.h - a command run as it would be without us, and what it and everything it started took while it ran. */
+/* wrap.h - runs a command as it would run without the monitor, and measures the peak memory of it and all its child
+ * processes. */
 #ifndef MONITOR_WRAP_H
 #define MONITOR_WRAP_H
 

@@ -1,5 +1,5 @@
-/* pipeline.h - the way of a problem: solve, judge, improve while it is not good enough, keep the best. No model is
- * in it.
+/* pipeline.h - the state machine of a problem: solve, judge, improve while it is not good enough, keep the best. It
+ * knows no model.
  *
  * Whoever drives it asks for the next prompt, has it answered by whatever answers, and hands the reply back:
  *
