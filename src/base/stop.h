@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-extern volatile sig_atomic_t stop_signal;    /* its number; 0: nobody asked */
+extern volatile sig_atomic_t stop_signal;    /* its number; 0: none came */
 extern volatile sig_atomic_t stop_is_polled; /* a signal only asks; 0: it ends the process at once */
 
 static inline bool stop_asked(void) {

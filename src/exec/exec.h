@@ -51,7 +51,7 @@ void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
  * piece. A device that fails calls fn no more; the error surfaces at sync. */
 void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context);
 void exec_store(Exec *x, Tid t, StageFn *fn, void *context);
-void exec_note(Exec *x, int slot, Tid t); /* a small tensor as it stands after what is queued; read by read_note */
+void exec_note(Exec *x, int slot, Tid t); /* queues the readback of a small tensor, for exec_read_note */
 bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 
 /* Plays a phase step by step and gives the first step that writes a number that is not finite (-1: none). For

@@ -11,7 +11,7 @@ typedef struct Measure {
     Backend *b; /* keeps */
     Machine m;
     double seconds;                 /* to spend on one figure, about */
-    int64_t (*process_bytes)(void); /* asked where the device does not tell what is in use; NULL: nobody */
+    int64_t (*process_bytes)(void); /* used where the device does not tell what is in use; NULL: none */
 } Measure;
 
 Measure measure_on(Backend *b, double seconds);

@@ -16,7 +16,7 @@
  *
  * E1 engine_submit copies the request. One that cannot be answered is refused alone, by a message that names it.
  * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples
- *    is under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
+ *    runs gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
  * E3 What an event points to is good until the next step or close. All events of a step are taken before the next one.
  * E4 A request fails alone: logits that are not finite end its sample, the KV cache of its slot is cleared, and the
  *    other requests continue.
@@ -154,7 +154,7 @@ typedef struct Engine {
     int reading;              /* the slot whose prompt is being prefilled; -1: none */
     int64_t read_from;        /* ids before it are in the cache */
     int64_t prefilled;        /* prompt tokens since the last decode */
-    int64_t prompt_ticket;    /* whose logits are in Gen.prompt_logits; -1: nobody's */
+    int64_t prompt_ticket;    /* whose logits are in Gen.prompt_logits; -1: none */
     int prompt_slot;          /* where that prompt is cached */
 
     PendingTokens pending[BACKEND_NOTES]; /* a ring: n_pending of them, the oldest at first_pending */
@@ -169,20 +169,20 @@ typedef struct Engine {
 
 /* Takes the host memory of slots and passes (engine_host_bytes); the tokens come from where g was recorded. */
 void engine_open(Engine *n, const Gen *g, const Tokenizer *t, EngineOptions options);
-void engine_close(Engine *n); /* whatever is under way is dropped without events; zeros are fine */
+void engine_close(Engine *n); /* drops running and queued requests without events; zeros are fine */
 int64_t engine_host_bytes(const GenSpec *s); /* at most, beside what queued requests and texts take */
 
 bool engine_submit(Engine *n, const Request *r, int64_t *ticket, Err *e);
-/* Ends a request where it is: samples under way give DONE with what they have (E2). Unknown tickets and those that have
- * ended are fine. Between steps only. */
+/* Ends a request early: running samples give DONE with what they have (E2). Unknown tickets and those that have ended
+ * are fine. Between steps only. */
 void engine_cancel(Engine *n, int64_t ticket);
 void engine_cancel_all(Engine *n);
 
-EngineState engine_step(Engine *n, Err *e); /* the state it leaves: IDLE when nothing is under way or queued */
+EngineState engine_step(Engine *n, Err *e); /* the state after it: IDLE when nothing runs or is queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
-/* Other phases of the ring were played: nothing that was cached counts any more, and no number of it is left. Only
- * while nothing is under way or queued. */
+/* Invalidates and clears the KV cache, after other phases of the ring were played. Only while nothing runs or is
+ * queued. */
 void engine_forget(Engine *n);
 
 /* How many samples may be submitted so that one of them waits when all slots are taken; 0 or less: none. */

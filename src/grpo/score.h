@@ -16,7 +16,7 @@ typedef struct RewardSet { /* keeps what it points to */
 typedef struct Scoring { /* stays where it is while it is open */
     const RewardSet *set;
     Scorer *scorer; /* NULL: no command */
-    Rollout *asked; /* whose completions are under way */
+    Rollout *asked; /* whose completions are pending */
 } Scoring;
 
 bool scoring_open(Scoring *s, const RewardSet *set, Err *e); /* a command that cannot be started is refused */

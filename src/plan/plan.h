@@ -104,7 +104,7 @@ Placement plan_place(Program *p, const Machine *m); /* with sharing */
 void plan_waits(Program *p);
 
 Placement plan_all(Program *p, const Machine *m);
-/* The same without offsets and waits: arena_bytes are the lower bound, which placement comes within a thousandth of.
+/* The same without offsets and waits: arena_bytes are the lower bound, of which placement comes within 0.2 % (place.c).
  * A tenth of the time: for a search, whose answer is then placed. */
 Placement plan_estimate(Program *p, const Machine *m);
 
