@@ -16,7 +16,7 @@
  *       that is earlier.
  *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
  *       other.
- *   L9  what a load phase has copied in lives to the end of its stay: it is read again without being copied again. */
+ *   L9  what a load phase has copied in lives to the end of its stay, where phases read it without another copy. */
 #include "plan/plan_int.h"
 
 typedef struct Walk {
