@@ -1,4 +1,4 @@
-/* answer.h - a model's answer becomes one graph: where it begins and ends, and what may be put right.
+/* answer.h - a model's answer becomes one graph: where it begins and ends, and which faults may be repaired.
  *
  * The graph is the first group `(variable / ...)` whose parentheses are balanced, those inside of strings not
  * counted. A group without a variable, as step 1 of the unified prompt has it, and parentheses of plain words are
@@ -36,7 +36,7 @@ typedef struct AmrTake {
 } AmrTake;
 
 /* The graph of an answer; it is valid (penman_check). Without `repair` a text that is no valid graph is refused;
- * with it what was done is counted, and a text that cannot be put right so is refused all the same. penman_free in
+ * with it repairs are counted, and a text that cannot be repaired is refused all the same. penman_free in
  * either case. */
 bool amr_take(Penman *graph, AmrRepairs *done, const char *text, int64_t bytes, AmrTake how, Err *e);
 

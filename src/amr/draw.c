@@ -1,4 +1,4 @@
-/* draw.c - the grammar: how a meaning is drawn, and how it reads as a sentence and as a graph. */
+/* draw.c - the grammar: how a meaning is generated, and how it reads as a sentence and as a graph. */
 #include "amr/draw.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* draw.h - small sentences with their graphs, drawn from a key: a corpus that a small model can learn.
+/* draw.h - a synthetic corpus: small sentences with their graphs, generated from a key, that a small model can learn.
  *
  * A sentence has one or two clauses: who does what to whom, with adjectives, numbers, names, owners, places and
  * times; wishes and attempts (`wants to see`: one node, named twice), relative clauses (`the boy who sang`: an

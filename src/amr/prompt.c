@@ -1,4 +1,4 @@
-/* prompt.c - wordings: their sections and placeholders, and the rows made with them. */
+/* prompt.c - prompt templates: their sections and placeholders, and the rows made with them. */
 #include "amr/prompt.h"
 
 #include <string.h>

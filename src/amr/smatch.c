@@ -1,4 +1,5 @@
-/* smatch.c - two files of graphs, pair by pair: every metric's counts, their sums, and how sure they are. */
+/* smatch.c - SMATCH of two files of graphs, pair by pair: every metric's counts, their sums, and their confidence
+ * intervals. */
 #include "amr/smatch.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* smatch.h - how alike two files of graphs are: SMATCH, its variants, and how sure the numbers are.
+/* smatch.h - the similarity of two files of graphs: SMATCH, its variants, and confidence intervals.
  *
  * A graph is a bag of triples: a concept a node, attributes (a role with a constant; TOP for the first node) and
  * relations (a role between two nodes). Nodes of the prediction are mapped to different nodes of the gold graph; a

@@ -1,4 +1,4 @@
-/* backend.c - which devices there are, by name. */
+/* backend.c - the devices there are, by name. */
 #include "backend/backend.h"
 
 #include <string.h>

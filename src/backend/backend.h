@@ -91,7 +91,7 @@ struct Backend {
     /* once per pool, before sealing; zeroed; owned by b */
     void *(*pool)(Backend *b, Pool kind, int64_t bytes, Err *e);
     void (*facts)(Backend *b, DeviceFacts *f);                           /* slow: asks libraries */
-    /* The product algorithms taken so far (gives how many there are, fills up to room), and those to take. */
+    /* The GEMM algorithms chosen so far (gives how many there are, fills up to room), and those to choose. */
     int64_t (*choices)(Backend *b, MachineChoice *out, int64_t room);
     void (*choose)(Backend *b, const MachineChoice *list, int64_t n);
     /* device bytes this process holds, as the system sees it; -1: not known */
@@ -138,8 +138,8 @@ struct Backend {
 
 typedef struct BackendOptions {
     int threads; /* 0: as many as the process may use */
-    bool deterministic; /* the same bits in every process: nothing is chosen by the clock, no sum is by atomics */
-    bool tf32;          /* products of fp32 numbers may shorten them */
+    bool deterministic; /* the same bits in every process: nothing is chosen by timing, no sum is by atomics */
+    bool tf32;          /* GEMMs of fp32 numbers may use TF32 */
     bool ranges;        /* the device's profiler is told what the host is doing */
     const char *offload_dir; /* keeps; where the disk pool's file is made; NULL: there is none */
     bool trims;         /* pages of the device pool will be given back and taken again */

@@ -1,4 +1,4 @@
-/* disk.c - which byte of which file an address of the disk pool stands for. */
+/* disk.c - maps an address of the disk pool to a byte of a file. */
 #include "backend/disk.h"
 
 #include <errno.h>

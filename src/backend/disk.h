@@ -1,4 +1,5 @@
-/* disk.h - a pool that lies in files: addresses like any other pool's, but read and written by calls.
+/* disk.h - disk offload: a memory pool backed by files. It has addresses like any other pool, but is read and written
+ * by calls.
  *
  * The addresses are reserved and stand for bytes of a file; nothing can touch them. Parts may be linked to files that
  * are there already (a model's own weights), which are only read; the rest lies in one file without a name in a

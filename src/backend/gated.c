@@ -1,4 +1,4 @@
-/* gated.c - linear_swiglu as the two steps it was made of, by a device's own kernels for them: what its bits are. */
+/* gated.c - the reference of linear_swiglu: its two steps by the device's own kernels, whose bits it must have. */
 #include "backend/backend.h"
 
 void backend_linear_swiglu(Backend *b, Queue q, const Args *a, Kernel *linear_of, Kernel *swiglu_of) {

@@ -1,4 +1,4 @@
-/* child.h - a process of ours behind two pipes: started without a shell, spoken to without waiting, never left
+/* child.h - child processes behind two pipes: started without a shell, read and written without blocking, never left
  * behind.
  *
  * A child is the leader of a process group of its own, so that what it starts ends with it, and Ctrl-C on the

@@ -1,4 +1,4 @@
-/* courier.c - how errands are handed over and waited for. */
+/* courier.c - how errands are queued and waited for. */
 #include "base/courier.h"
 
 #include <pthread.h>

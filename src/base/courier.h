@@ -1,7 +1,8 @@
-/* courier.h - one thread that moves blocks of bytes in the order they were given to it, while its owner goes on.
+/* courier.h - a background thread for slow reads and writes: it runs errands (blocks of bytes to move) in the order
+ * they were given, while its owner goes on.
  *
- * What an errand does is the owner's function. The first that fails is kept, and later ones are not run: whoever waits
- * is told. Sending allocates nothing; it waits when COURIER_ROOM errands are on their way. */
+ * The owner's function does the work of an errand. The first error is kept and later errands are not run; whoever waits
+ * gets that error. Sending allocates nothing; it blocks while COURIER_ROOM errands are queued. */
 #ifndef BASE_COURIER_H
 #define BASE_COURIER_H
 

@@ -1,4 +1,4 @@
-/* err.c - how a failure is worded and where a bug stops the process. */
+/* err.c - how an error's text is made, and where a bug stops the process. */
 #include "base/err.h"
 
 #include <stdarg.h>

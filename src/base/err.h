@@ -1,4 +1,5 @@
-/* err.h - the world said no: what happened, where, and a hint, carried back to the command line.
+/* err.h - errors of the outside world (a file, a budget, a device, a user): what happened, where, and a hint, carried
+ * back to the command line.
  *
  * A function that can be refused by a file, a budget or a device returns bool and takes an Err last:
  *     if (n != want)

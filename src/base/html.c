@@ -1,5 +1,5 @@
-/* html.c - what every page shares: colours of both themes, the style sheet, and the scripts that sort tables, copy
- * codes and change the theme. */
+/* html.c - what every page has in common: colours of both themes, the style sheet, and the scripts that sort tables,
+ * copy code blocks and change the theme. */
 #include "base/html.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* http.c - how libcurl is spoken to.
+/* http.c - the binding to libcurl.
  *
  * Declared here as its documentation does, so that building needs no package: names, numbers and structures of
  * libcurl 4 never change. It allocates through base/mem.h. */

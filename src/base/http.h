@@ -1,4 +1,4 @@
-/* http.h - requests over HTTP, several at a time, by the libcurl that is there when the program runs.
+/* http.h - HTTP requests, several at a time, by libcurl, which is loaded at run time.
  *
  * The library is opened when it is first needed, so that everything else works without it. Redirects are not
  * followed, no proxy is taken from the environment, replies have a longest length. One thread owns an Http; nothing
@@ -33,13 +33,13 @@ typedef struct Http Http;
 /* proxy: NULL or "": none. most: requests at a time. fn is called from inside http_pump, and may send. Gives:
  * http_close. */
 bool http_open(Http **h, int most, int64_t reply_bytes, const char *proxy, HttpFn *fn, void *user, Err *e);
-void http_close(Http *h); /* what is under way is dropped without a call; NULL is fine */
+void http_close(Http *h); /* drops pending requests without calling fn; NULL is fine */
 
 int http_free(const Http *h); /* how many requests can be sent now */
 /* Copies. There must be a free place. */
 void http_send(Http *h, int64_t id, const HttpRequest *r);
 void http_pump(Http *h, int milliseconds); /* waits at most so long for something to happen */
-void http_drop_all(Http *h);               /* what is under way, without a call */
+void http_drop_all(Http *h);               /* pending requests, without calling fn */
 
 bool http_is_there(void); /* whether there is a libcurl */
 

@@ -1,4 +1,4 @@
-/* json.c - how numbers that JSON has no word for are written, and how a tree becomes text. */
+/* json.c - how numbers that JSON cannot express are written, and how a tree becomes text. */
 #include "base/json.h"
 
 #include <inttypes.h>

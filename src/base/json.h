@@ -1,4 +1,4 @@
-/* json.h - JSON that is being built, and its text: what jansson leaves to its callers. */
+/* json.h - what jansson leaves to its callers: building JSON, and its text. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 

@@ -1,4 +1,4 @@
-/* ledger.h - every byte has a name: planned and measured, line by line, pool by pool.
+/* ledger.h - named bytes, planned and measured, line by line, pool by pool: no byte of a plan is without a name.
  *
  * plan/ fills the planned column, exec/ and the command fill the measured one; neither sees the other. */
 #ifndef BASE_LEDGER_H

@@ -1,4 +1,4 @@
-/* library.h - a shared library that is opened when it is first needed: the program starts without it.
+/* library.h - a shared library that is loaded when it is first needed, so that the program starts without it.
  *
  *     const LibraryCall calls[] = {{"el_init", (void **)&l->init}, ...};
  *     void *handle = library_open(names, COUNT_OF(names), calls, COUNT_OF(calls));   // NULL: not here, or too old */

@@ -1,4 +1,4 @@
-/* log.c - who hears what the program says while it works. */
+/* log.c - where log lines go: to standard error, and to the run's log file. */
 #include "base/log.h"
 
 #include <stdarg.h>

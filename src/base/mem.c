@@ -1,4 +1,4 @@
-/* mem.c - where the heap is touched; nobody else calls malloc. */
+/* mem.c - the only file that allocates from the heap. */
 #include "base/mem.h"
 
 #include <malloc.h>

@@ -1,13 +1,13 @@
-/* mem.h - the only door to the heap: counted, zeroed, never NULL.
+/* mem.h - the only interface to the heap: counted, zeroed, never NULL.
  *
- * Words: an *arena* is a pile of memory that is freed as a whole; *sealing* it makes a later request a bug.
+ * Words: an *arena* is memory that is freed as a whole; *sealing* it makes every later request a bug.
  * Everything that is planned to the byte (weights, activations, ...) is NOT here: it lives in a backend's pool.
  *
- * When the system has no memory left, the handler set by the command line is called; it does not return: it says
- * how many bytes were refused, and by which limit, and ends the process at once (exit 3 under a limit, else 1).
- * Nothing is unwound; what is on disk is as after a kill, which every writer is made for (folder.h), and the next
- * run puts it right. So nobody else checks for NULL, and libraries that allocate do it through here where they let
- * us (jansson, pcre2; not libyaml, not stdio). */
+ * When the system has no memory left, the handler set by the command line is called. It does not return: it says how
+ * many bytes were refused, and by which limit, and ends the process at once (exit 3 under a limit, else 1). Nothing is
+ * unwound. Files on disk are as after a kill, which every writer allows for (folder.h), and the next run cleans up. So
+ * callers do not check for NULL, and libraries allocate through here where they allow it (jansson, pcre2; not libyaml,
+ * not stdio). */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 

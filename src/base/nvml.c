@@ -1,5 +1,5 @@
-/* nvml.c - how NVML is spoken to. Declared here as its documentation does: the header is no part of the toolkit
- * everybody has, and names, numbers and structures of version 1 of the library never change. */
+/* nvml.c - the binding to NVML. Declared here as its documentation does: its header is not part of the usual toolkit,
+ * and names, numbers and structures of version 1 of the library never change. */
 #include "base/nvml.h"
 
 #include <dlfcn.h>

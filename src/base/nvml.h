@@ -1,4 +1,4 @@
-/* nvml.h - what the driver's management library says about every NVIDIA GPU of this machine, now.
+/* nvml.h - the present figures of every NVIDIA GPU of this machine, by the driver's management library (NVML).
  *
  * The library (NVML) is opened when the program runs, so that everything else works without it. It needs no CUDA
  * and takes no memory of a GPU. An entry point that is missing leaves its reading unknown. */

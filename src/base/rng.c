@@ -1,5 +1,5 @@
-/* rng.c - permutations drawn by key (one that is written down, one that is computed place by place), and texts as
- * parts of keys. */
+/* rng.c - permutations drawn by key (one that is stored, one that is computed element by element), and texts as parts
+ * of keys. */
 #include "base/rng.h"
 
 #include "base/check.h"

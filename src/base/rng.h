@@ -1,6 +1,6 @@
-/* rng.h - random numbers by key and index, never a stream (rule P6).
+/* rng.h - counter-based random numbers: by key and index, never a stream (rule P6).
  *
- * rng_u32(key, i) is a pure function: the same number whoever asks, in whatever order, on whatever device.
+ * rng_u32(key, i) is a pure function: the same number for every caller, in any order, on any device.
  * A key is folded from the seed and whatever names the draw: rng_fold(rng_fold(seed, step), op). */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H

@@ -1,5 +1,5 @@
-/* sha256.h - SHA-256 (FIPS 180-4): a digest that nobody can give to other bytes. For records whose later change must
- * show. */
+/* sha256.h - SHA-256 (FIPS 180-4), a collision-resistant digest: for records in which a later change must be detected.
+ * */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 

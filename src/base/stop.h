@@ -1,5 +1,4 @@
-/* stop.h - whether the process was asked to leave: one flag that a signal sets and everything that takes long
- * polls.
+/* stop.h - whether the process was asked to stop: one flag that a signal handler sets and every long loop polls.
  *
  * A loop that may last longer than a fifth of a second asks in every turn:
  *     if (!stop_check(e)) break;               // work.h does the same and shows how far the loop is */
@@ -12,7 +11,7 @@
 
 #include "base/err.h"
 
-extern volatile sig_atomic_t stop_signal;    /* its number; 0: nobody asked */
+extern volatile sig_atomic_t stop_signal;    /* its number; 0: none came */
 extern volatile sig_atomic_t stop_is_polled; /* a signal only asks; 0: it ends the process at once */
 
 static inline bool stop_asked(void) {

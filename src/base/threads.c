@@ -1,10 +1,10 @@
 /* threads.c - how a team waits for work and shares it out.
  *
- * Tiles are claimed one by one, by the caller and whoever of the team is awake: a loop is over when its tiles are done,
- * and never waits for a worker that has not come. On a machine where others run too, a worker may not be scheduled for
- * milliseconds, and a training step is thousands of short loops. Between loops workers spin about as long as sleeping
- * and waking up would take, then sleep on a condition variable: on a busy machine the caller may not run either, and
- * who spins for it holds it up. */
+ * Tiles are claimed one by one, by the caller and by every worker that is awake (dynamic scheduling). A loop ends when
+ * its tiles are done; it never waits for a worker that has not been scheduled, which on a busy machine may take
+ * milliseconds, while a training step has thousands of short loops. Between loops a worker spins for about as long as
+ * sleeping and waking up would take, then sleeps on a condition variable: on a busy machine a longer spin would only
+ * take the processor from the caller. */
 #include "base/threads.h"
 
 #include <errno.h>

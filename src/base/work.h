@@ -1,4 +1,4 @@
-/* work.h - a piece of work that a person waits for: what it is, how far it is, and that it can be interrupted.
+/* work.h - progress of long work: what it is, how far it is, and that a signal can interrupt it.
  *
  *     Work w;
  *     work_begin(&w, WORK_BYTES, file_bytes, "reading %s", path);

@@ -1,4 +1,4 @@
-/* zlib.c - how zlib is spoken to: two functions that have never changed. */
+/* zlib.c - the binding to zlib: two functions that have never changed. */
 #include "base/zlib.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* zlib.h - how short a text becomes under the zlib that is there, opened at run time. */
+/* zlib.h - the compressed size of a text, by zlib, which is loaded at run time. */
 #ifndef BASE_ZLIB_H
 #define BASE_ZLIB_H
 

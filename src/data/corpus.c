@@ -1,4 +1,4 @@
-/* corpus.c - which files hold which tokens, and how they are read a row at a time. */
+/* corpus.c - which files hold which tokens, and how they are read one row at a time. */
 #include "data/corpus.h"
 
 #include <jansson.h>

@@ -79,7 +79,7 @@ typedef struct DataReport {
     const char *kind_text;   /* "prompt and answer (fields: question, answer), joined as they are"; borrows */
     int64_t samples;         /* kept */
     int64_t dropped;         /* nothing to learn: the answer is empty or was cut away entirely */
-    int64_t unanswered;      /* of these: conversations in which nobody answers */
+    int64_t unanswered;      /* of these: conversations without an answer */
     int64_t truncated;       /* kept, but cut at seq */
     int64_t last_only;       /* conversations whose earlier answers the template changes: these are not scored */
     int64_t tokens;          /* of all documents */

@@ -110,7 +110,7 @@ typedef struct Sample {
     int64_t places;          /* of a list of ids */
     bool plain;              /* a text: may be cut into pieces */
     bool has_text;
-    bool unanswered;         /* a conversation in which nobody answers */
+    bool unanswered;         /* a conversation without an answer */
     bool last_only;
 } Sample;
 

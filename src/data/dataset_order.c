@@ -1,5 +1,5 @@
-/* dataset_order.c - which row comes when, computed from the seed: no list is kept, any place can be asked for, and
- * the answer is the same for any number of ranks and workers.
+/* dataset_order.c - the order of rows, computed from the seed by keyed permutations: no list is kept, any position can
+ * be asked for, and the answer is the same for any number of ranks and workers.
  *
  * One part, or several without weights: the rows of all, in a keyed permutation of each epoch. With weights: draw
  * k (counted over all epochs) is given to a part by shares that fall due evenly: among any k draws a part has its

@@ -1,4 +1,4 @@
-/* dataset_pack.c - which documents share a row.
+/* dataset_pack.c - sequence packing: which documents share a row.
  *
  * By update: the samples of one update among themselves, the longest first, each into the first row that has room
  * for it (first fit decreasing: never more than 11/9 of the fewest rows, and one). Which samples an update has

@@ -1,10 +1,9 @@
 /* dataset_scan.c - JSON text becomes a row in one pass over the bytes, several times as fast as the library reads
  * it; as fields that lie in the text (row.h), or as a tree.
  *
- * The library stays the judge. What is accepted here is a part of what it accepts and gives the same value; where
- * this scanner is not sure (an error, a number out of range, deep nesting, a key twice) it gives up, and the
- * caller asks the library, whose answer and message count. tests/data/test_scan.c holds the two against each
- * other. */
+ * The library (jansson) is the reference. This scanner accepts a subset of what the library accepts and gives the same
+ * value. Where it is not sure (an error, a number out of range, deep nesting, a key twice) it gives up, and the caller
+ * uses the library, whose value and message count. tests/data/test_scan.c compares the two. */
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* feed.c - who fills which micro-batch when.
+/* feed.c - prefetch of micro-batches: which worker fills which one when.
  *
  * Micro-batches are numbered; number n stands in slot n % slots. A worker claims the next number under the lock,
  * where the rows of an update are also laid out, once for all its micro-batches, and fills the slot outside the

@@ -1,4 +1,5 @@
-/* feed.h - the micro-batches of a run, one after another, filled ahead by threads of its own or in the caller's.
+/* feed.h - prefetch: the micro-batches of a run, one after another, filled ahead by threads of its own, or by the
+ * caller's thread.
  *
  * An update has as many micro-batches as its rows need: the samples of an update may be packed among themselves
  * (PACK_UPDATE), and the last update of an epoch is short.

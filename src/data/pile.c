@@ -1,4 +1,4 @@
-/* pile.c - where an element of a pile lies. */
+/* pile.c - where an element of a segmented array lies. */
 #include "data/pile.h"
 
 #include <string.h>

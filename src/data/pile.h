@@ -1,4 +1,4 @@
-/* pile.h - an array that grows by blocks: what it takes is what it holds, at every moment.
+/* pile.h - a segmented array, which grows by blocks: it takes exactly what it holds, at every moment.
  *
  * Doubling an array keeps up to twice its bytes, and up to three times while it is copied. Here nothing is moved and
  * the bytes are known beforehand, so that a plan can count them. */

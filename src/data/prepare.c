@@ -1,9 +1,8 @@
 /* prepare.c - who reads, who tokenises and who writes in a round of a preparation.
  *
- * Three rounds are on their way: of one the rows are read, of one they are tokenised, of one the tokens are
- * written. Reading and writing are one tile of the team's work, every block of rows is another; so what is read
- * and written keeps its order and needs no lock. A text file is one document: its pieces follow each other, one a
- * round. */
+ * A pipeline of three rounds: the rows of one are read, those of another tokenised, the tokens of a third written.
+ * Reading and writing are one tile of the team's work, every block of rows is another, so input and output keep their
+ * order and need no lock. A text file is one document; its pieces follow each other, one per round. */
 #include "data/prepare.h"
 
 #include <stdio.h>

@@ -1,10 +1,9 @@
 /* prepare.h - files of text become token shards (shard.h), in their order: documents with an end-of-text token
  * behind each.
  *
- * Bytes are read and written by one thread while others tokenise, in rounds, so that memory is bounded by the
- * rounds and the shards are the same for any number of threads. Each shard appears whole, and progress.json with
- * it says where the input stands behind it: a job that is killed goes on there, to the same shards. manifest.json
- * appears when all is done. */
+ * One thread reads and writes while the others tokenise, in rounds, so that memory is bounded and the shards are the
+ * same for any number of threads. Each shard appears whole, and progress.json with it records the position in the input
+ * after it: a job that is killed continues there, to the same shards. manifest.json appears when all is done. */
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 

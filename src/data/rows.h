@@ -54,13 +54,13 @@ bool dataset_reader_open(RowReader *r, const char *path, Err *e); /* refuses wha
 bool dataset_reader_open_blocks(RowReader *r, const char *path, const RowBlocks *blocks, Err *e);
 bool dataset_reader_begin(RowReader *r, int fd, const char *name, Err *e); /* a file that is open; takes fd over */
 bool dataset_reader_next(RowReader *r, json_t **row, Err *e); /* gives row (json_decref); NULL at the end */
-/* The same without a tree. The row stands until the next call; row_free it before. *found false: the end. */
+/* The same without a tree. The row is valid until the next call; row_free it before. *found false: the end. */
 bool dataset_reader_row(RowReader *r, Row *row, bool *found, Err *e);
-/* A row as it stands in the file, to be parsed elsewhere (row_scan, dataset_table_row); -1 bytes at the end. */
+/* The text of a row in the file, to be parsed elsewhere (row_scan, dataset_table_row); -1 bytes at the end. */
 bool dataset_reader_raw(RowReader *r, char **text, int64_t *bytes, Err *e);
 int64_t dataset_reader_at(const RowReader *r); /* the byte of the file, unpacked, that is read next */
-int64_t dataset_reader_done(const RowReader *r); /* bytes of the file as it lies that are read: for a bar */
-/* On from a place that dataset_reader_at told behind a row. */
+int64_t dataset_reader_done(const RowReader *r); /* bytes read of the file as stored: for a progress bar */
+/* Continues at a position that dataset_reader_at gave after a row. */
 bool dataset_reader_skip(RowReader *r, int64_t at, int64_t line, Err *e);
 
 /* Plain text: what is there of it now, and stands until the next call; 0 bytes at the end. */

@@ -1,4 +1,4 @@
-/* source.c - the marks of files that people have, and which of them are lists of samples. */
+/* source.c - signatures of the file types that people have, and which of them are lists of samples. */
 #include "data/source.h"
 
 #include <string.h>

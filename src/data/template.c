@@ -1,4 +1,5 @@
-/* template.c - a chat template from a source or a model's folder to rendered text: the door of the engine. */
+/* template.c - the template engine's entry point: a chat template from a source or a model's folder to rendered text.
+ * */
 #include "data/template.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
  * T1 a Template is never written after compiling; everything that changes lives in the Render of one call.
  * T2 errors stick: the first one is kept in the Render (or Parser), everything after it does nothing and returns
  *    quickly, so there is one place that reports and nothing to unwind.
- * T3 whatever a render makes lies in its arena; only growing text (Str) is on the heap, and whoever begins a Str
- *    ends it with tpl_take.
+ * T3 everything a render makes is in its arena; only growing text (Str) is on the heap, and the function that begins a
+ *    Str ends it with tpl_take.
  * T4 every loop and every copy is paid for with tpl_charge, every nesting with tpl_enter, every byte with
  *    tpl_alloc, tpl_bytes or tpl_put. */
 #ifndef DATA_TEMPLATE_INT_H

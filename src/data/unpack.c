@@ -1,4 +1,4 @@
-/* unpack.c - how zlib and zstd are fed. */
+/* unpack.c - the bindings to zlib and zstd. */
 #include "data/unpack.h"
 
 #include <string.h>

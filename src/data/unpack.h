@@ -1,5 +1,5 @@
-/* unpack.h - a file's bytes as they are read on, unpacked where it is compressed (gzip, zstd); and nothing else of
- * the two libraries. A build that was made without one of them refuses its files by name. */
+/* unpack.h - streaming decompression: a file's bytes as they are read, unpacked where it is compressed (gzip, zstd).
+ * It exposes nothing else of the two libraries. A build without one of them refuses its files by name. */
 #ifndef DATA_UNPACK_H
 #define DATA_UNPACK_H
 

@@ -1,6 +1,6 @@
-/* exec.c - walks the list: wait, run, signal. Steps of one op that follow each other and do not touch what another
- * of them writes are handed to the device together, where it has a way to run them so; and so are steps of several ops
- * that it can do in one launch. */
+/* exec.c - executes the list of steps: wait, run, signal. Consecutive steps of one op that do not touch what another of
+ * them writes are handed to the device together, where it can run them so; and so are steps of several ops that it can
+ * do in one launch. */
 #include "exec/exec.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* exec.h - plays a planned program on a backend. It decides nothing: offsets and waits come with the program.
+/* exec.h - executes a planned program on a backend. It decides nothing: offsets and waits come with the program.
  *
- * Opening resolves every address once (frozen: nothing of a step is looked at again), so playing allocates nothing
- * and on a device can be captured. */
+ * Opening resolves every address once, and steps are not read again afterwards (frozen). So playing allocates nothing,
+ * and a device can capture it as a graph. */
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 
@@ -9,7 +9,7 @@
 
 typedef enum ExecOrder {
     EXEC_AS_WRITTEN, /* side queues run as early as they are issued */
-    EXEC_LATE,       /* side queues are held back until a wait or the phase's end forces them: shows missing waits */
+    EXEC_LATE,       /* side queues are delayed until a wait or the phase's end forces them: shows missing waits */
 } ExecOrder;
 
 typedef struct ExecRange { /* of the device pool */
@@ -31,8 +31,8 @@ typedef struct Exec {
     ExecRange *idle;        /* owns; what exec_trim gives back; NULL: nothing was asked for */
     int n_idle;
     ExecOrder order;
-    /* Once the process is asked to leave (base/stop.h), a play ends behind the step that runs. What the phase wrote is
-     * worth nothing then. A device that runs ahead of the host plays to the end. */
+    /* Once the process is asked to stop (base/stop.h), a play ends after the running step, and what the phase wrote is
+     * not valid. An asynchronous device plays to the end. */
     bool leaves;
     int held[QUEUE_COUNT];  /* EXEC_LATE: the first step of that queue not yet run */
 } Exec;
@@ -51,7 +51,7 @@ void exec_get(Exec *x, Tid t, void *host, int64_t at_byte, int64_t bytes);
  * piece. A device that fails calls fn no more; the error surfaces at sync. */
 void exec_fetch(Exec *x, Tid t, StageFn *fn, void *context);
 void exec_store(Exec *x, Tid t, StageFn *fn, void *context);
-void exec_note(Exec *x, int slot, Tid t); /* a small tensor as it stands after what is queued; read by read_note */
+void exec_note(Exec *x, int slot, Tid t); /* queues the readback of a small tensor, for exec_read_note */
 bool exec_read_note(Exec *x, int slot, Tid t, void *host, Err *e);
 
 /* Plays a phase step by step and gives the first step that writes a number that is not finite (-1: none). For

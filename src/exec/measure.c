@@ -1,4 +1,4 @@
-/* measure.c - how one step is timed: on random numbers, warmed up, many times in a play, plays without a pause. */
+/* measure.c - how one step is timed: on random inputs, warmed up, many times in a play, plays back to back. */
 #include "exec/measure.h"
 
 #include <string.h>

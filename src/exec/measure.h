@@ -1,7 +1,7 @@
-/* measure.h - how fast a device really is, and what it takes that nobody asked for: steps played by the clock.
+/* measure.h - benchmarks of a device: the rates of single steps, and its fixed memory overhead.
  *
  * Every figure comes from the kernels that training uses, on random numbers (a card draws less power on zeros), in
- * plays that a device may keep as a graph. Nothing stays behind: pools are released after each figure. */
+ * plays that a device may keep as a graph. Pools are released after each figure. */
 #ifndef EXEC_MEASURE_H
 #define EXEC_MEASURE_H
 
@@ -11,7 +11,7 @@ typedef struct Measure {
     Backend *b; /* keeps */
     Machine m;
     double seconds;                 /* to spend on one figure, about */
-    int64_t (*process_bytes)(void); /* asked where the device does not tell what is in use; NULL: nobody */
+    int64_t (*process_bytes)(void); /* used where the device does not tell what is in use; NULL: none */
 } Measure;
 
 Measure measure_on(Backend *b, double seconds);

@@ -1,4 +1,4 @@
-/* trim.c - which bytes of the device pool hold nothing where a phase begins. */
+/* trim.c - which bytes of the device pool are idle where a phase begins. */
 #include <stdlib.h>
 
 #include "exec/exec.h"

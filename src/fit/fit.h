@@ -1,4 +1,4 @@
-/* fit.h - the fastest way to do something inside limits of memory, found with few trials.
+/* fit.h - the fastest configuration inside memory limits, found with few trials (branch and bound).
  *
  * Words
  *   point    one way: a setting on every axis, a rung of the ladder, a rung of the disk ladder. All zeros: as asked

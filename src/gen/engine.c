@@ -1,8 +1,10 @@
-/* engine.c - a step: which prompts are read, which answers get a token, and when the host reads what was drawn.
+/* engine.c - a step of continuous batching: which prompts are prefilled, which answers get a token, and when the host
+ * reads the tokens.
  *
- * Tokens are drawn on the device and stay there: a pass picks up what the pass before it drew. The host reads them by
- * notes. On an asynchronous device (late) the next decode is queued before the host reads the tokens of the last one;
- * an answer that turns out to have ended has then cost its slot one token, which is dropped. */
+ * Tokens are sampled on the device and stay there: each pass reads the tokens of the previous one. The host reads them
+ * by notes (asynchronous readback). On an asynchronous device (late) the next decode is queued before the host reads
+ * the tokens of the last one; when an answer turns out to have ended, its slot has one token too many, which is
+ * dropped. */
 #include "base/units.h"
 #include "gen/engine_int.h"
 #include "obs/sensors.h"

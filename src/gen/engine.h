@@ -1,6 +1,6 @@
-/* engine.h - answers by steps (continuous batching): requests are submitted at any time, a step reads a piece of a
- * prompt or adds a token to every answer, and what came of it is taken as events. Nothing here waits for a request:
- * being idle is a state.
+/* engine.h - continuous batching: requests are submitted at any time, a step prefills a piece of a prompt or adds a
+ * token to every answer, and the results are polled as events. Nothing here waits for a request: an idle engine is a
+ * valid state.
  *
  *     Engine n;
  *     engine_open(&n, &gen, tokenizer, (EngineOptions){0});  // the ring is open, weights are loaded, gen_warm
@@ -16,12 +16,13 @@
  *
  * E1 engine_submit copies the request. One that cannot be answered is refused alone, by a message that names it.
  * E2 Every sample that begins ends in exactly one event, DONE or FAILED; a request cancelled while none of its samples
- *    is under way gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
+ *    runs gives one DONE. The last event of a request says so, and nothing of the request is kept after it.
  * E3 What an event points to is good until the next step or close. All events of a step are taken before the next one.
- * E4 A request fails alone: logits that are not finite end its sample, the cache of its slot is wiped, others go on.
- * E5 A step plays at most one prefill pass, then (when no prompt waits to be read, or EngineOptions.piece says so) one
- *    decode of all answers that are under way. So a caller who looks at the clock, at a socket or for a signal between
- *    steps waits for one pass of each kind at most.
+ * E4 A request fails alone: logits that are not finite end its sample, the KV cache of its slot is cleared, and the
+ *    other requests continue.
+ * E5 A step plays at most one prefill pass, then (when no prompt waits, or EngineOptions.piece says so) one decode of
+ *    all running answers. So a caller that polls the clock, a socket or signals between steps waits for at most one
+ *    pass of each kind.
  * E6 Random numbers depend on the request alone: on its key, the sample, the position. Other requests in the batch
  *    can change a token by rounding only, and with GenSpec.invariant not at all (batch-invariant).
  * E7 One thread. Slots are filled in the order of submission; the samples of a request share one prefill. */
@@ -80,11 +81,11 @@ typedef struct EngineEvent {
 typedef enum EngineState { ENGINE_IDLE, ENGINE_BUSY, ENGINE_BROKEN } EngineState;
 
 typedef struct EngineOptions {
-    /* Prompt tokens read between two decode steps while other answers are under way, rounded up to a pass: others'
-     * tokens keep coming while a long prompt is read. 0: prompts that wait are read first, which takes the fewest
-     * passes. Without others, prompts are read as with 0. */
+    /* Prompt tokens prefilled between two decode steps while other answers run, rounded up to a pass, so that these
+     * answers continue during a long prompt (chunked prefill). 0: waiting prompts are prefilled first, which takes the
+     * fewest passes. Without other answers, prompts are read as with 0. */
     int64_t piece;
-    JobStatus *status; /* keeps; told about once a second how many tokens there are. NULL: nobody listens */
+    JobStatus *status; /* keeps; updated about once a second with the number of tokens. NULL: none */
 } EngineOptions;
 
 typedef struct EngineCounts {
@@ -138,7 +139,7 @@ typedef struct Engine {
     Exec *x;                  /* keeps: of the ring they are in */
     const Tokenizer *tokenizer; /* keeps; NULL: ids only */
     EngineOptions options;
-    bool late;                /* tokens are read one step late: the device has the next step before the host looks */
+    bool late;                /* asynchronous readback: the next step is queued before the host reads the tokens */
     Arena arena;
     EngineSlot *slot;
     int64_t n_busy;           /* slots */
@@ -153,7 +154,7 @@ typedef struct Engine {
     int reading;              /* the slot whose prompt is being prefilled; -1: none */
     int64_t read_from;        /* ids before it are in the cache */
     int64_t prefilled;        /* prompt tokens since the last decode */
-    int64_t prompt_ticket;    /* whose logits are in Gen.prompt_logits; -1: nobody's */
+    int64_t prompt_ticket;    /* whose logits are in Gen.prompt_logits; -1: none */
     int prompt_slot;          /* where that prompt is cached */
 
     PendingTokens pending[BACKEND_NOTES]; /* a ring: n_pending of them, the oldest at first_pending */
@@ -168,20 +169,20 @@ typedef struct Engine {
 
 /* Takes the host memory of slots and passes (engine_host_bytes); the tokens come from where g was recorded. */
 void engine_open(Engine *n, const Gen *g, const Tokenizer *t, EngineOptions options);
-void engine_close(Engine *n); /* whatever is under way is dropped without events; zeros are fine */
+void engine_close(Engine *n); /* drops running and queued requests without events; zeros are fine */
 int64_t engine_host_bytes(const GenSpec *s); /* at most, beside what queued requests and texts take */
 
 bool engine_submit(Engine *n, const Request *r, int64_t *ticket, Err *e);
-/* Ends a request where it is: samples under way give DONE with what they have (E2). Unknown tickets and those that have
- * ended are fine. Between steps only. */
+/* Ends a request early: running samples give DONE with what they have (E2). Unknown tickets and those that have ended
+ * are fine. Between steps only. */
 void engine_cancel(Engine *n, int64_t ticket);
 void engine_cancel_all(Engine *n);
 
-EngineState engine_step(Engine *n, Err *e); /* the state it leaves: IDLE when nothing is under way or queued */
+EngineState engine_step(Engine *n, Err *e); /* the state after it: IDLE when nothing runs or is queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
-/* Other phases of the ring were played: nothing that was cached counts any more, and no number of it is left. Only
- * while nothing is under way or queued. */
+/* Invalidates and clears the KV cache, after other phases of the ring were played. Only while nothing runs or is
+ * queued. */
 void engine_forget(Engine *n);
 
 /* How many samples may be submitted so that one of them waits when all slots are taken; 0 or less: none. */

@@ -1,4 +1,4 @@
-/* engine_event.c - what a step did, kept until the caller takes it. */
+/* engine_event.c - the results of a step, kept until the caller takes them. */
 #include "gen/engine_int.h"
 
 const char *gen_end_name(GenEnd end) {

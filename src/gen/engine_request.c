@@ -1,4 +1,4 @@
-/* engine_request.c - which requests can be answered, how they are kept until they are, and how they are cancelled. */
+/* engine_request.c - which requests can be answered, how they are queued, and how they are cancelled. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* engine_slot.c - an answer in its slot: how it begins, takes tokens and ends. */
+/* engine_slot.c - one answer in its slot: how it begins, takes tokens and ends. */
 #include <string.h>
 
 #include "base/rng.h"

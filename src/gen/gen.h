@@ -1,4 +1,5 @@
-/* gen.h - the passes that answer prompts, recorded, planned and opened as one ring; engine.h runs requests through it.
+/* gen.h - generation: the passes that prefill prompts and decode answers over a KV cache, recorded, planned and opened
+ * as one ring; engine.h runs requests through it.
  *
  * Words: a *slot* is a row of the cache; a *pass* is a recorded phase of a fixed shape: prefill takes so many tokens of
  * one prompt, a pack the tokens of up to GEN_PACKED short prompts, decode one token of so many slots. All passes are
@@ -90,10 +91,10 @@ int64_t gen_most_slots(const GenSpec *s, const Machine *m, const GenHost *host, 
 bool gen_open(Gen *g, Err *e);
 void gen_close(Gen *g); /* after gen_plan, whatever it gave; the ring is the caller's */
 
-/* warm.c: on a device that keeps plays, plays every pass twice on idle rows, so that all the memory it will ever take
- * is taken. After the weights are there. */
+/* warm.c: on a device that keeps plays as graphs, plays every pass twice on idle rows, so that all the memory it will
+ * ever take is taken. Call it once the weights are loaded. */
 bool gen_warm(Gen *g, Err *e);
-/* Where the time of the largest prefill and the largest decode goes, op by op. What is cached is lost. */
+/* Profiles the largest prefill and the largest decode op by op. The KV cache is overwritten. */
 bool gen_profile(Gen *g, Str *out, Err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* open.c - scratch and random weights of planned passes, once their ring has its memory. */
+/* open.c - scratch buffers and random weights of planned passes, once their ring has its memory. */
 #include "gen/gen.h"
 
 int64_t gen_pass_tokens(const Gen *g) {

@@ -1,4 +1,4 @@
-/* text_stream.c - which bytes of an answer's text are certain. */
+/* text_stream.c - which bytes of a streamed answer are final. */
 #include "gen/text_stream.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* warm.c - how every pass is played before the first request.
+/* warm.c - warm-up: how every pass is played before the first request.
  *
- * Rows at position -1 are idle: they put nothing into the cache, attend to nothing and draw nothing, so these
- * plays leave no trace. */
+ * Rows at position -1 are idle: they write nothing into the KV cache, attend to nothing and draw nothing, so these
+ * plays change no state. */
 #include <stdio.h>
 #include <string.h>
 

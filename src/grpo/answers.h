@@ -1,5 +1,5 @@
-/* answers.h - prompts become completions and completions become an evaluator's answers: by engines, or by a
- * server. Knows neither training nor what an answer is worth. */
+/* answers.h - rollout generation: prompts become completions, and completions become an evaluator's answers, by engines
+ * or by a server. Knows neither training nor rewards. */
 #ifndef GRPO_ANSWERS_H
 #define GRPO_ANSWERS_H
 
@@ -11,9 +11,9 @@
 #include "grpo/remote.h"
 #include "grpo/rollout.h"
 
-typedef struct AnswersShown { /* how far a model is with all that it is asked */
+typedef struct AnswersShown { /* progress of a model's answers */
     int64_t done;
-    Work work; /* begun and ended by whoever asks */
+    Work work; /* begun and ended by the caller */
 } AnswersShown;
 
 typedef struct GrpoGenerator { /* a model that answers; keeps what it points to */
@@ -22,7 +22,7 @@ typedef struct GrpoGenerator { /* a model that answers; keeps what it points to 
     const int32_t *stop_id;
     int n_stop_ids;
     Sampling sampling;
-    AnswersShown *shown; /* counts on, also in the engine's status; NULL: nobody waits for the answers alone */
+    AnswersShown *shown; /* counts on, also in the engine's status; NULL: no progress is shown */
 } GrpoGenerator;
 
 typedef struct Ask {
@@ -54,7 +54,7 @@ bool answers_judge(Engine *n, const GrpoGenerator *v, Rollout *to, int64_t max_n
 /* The same by a server. Stays where it is while it is open. */
 typedef struct RemoteJudge {
     Remote *remote; /* NULL: none */
-    Rollout *asked; /* whose completions are under way */
+    Rollout *asked; /* whose completions are pending */
 } RemoteJudge;
 bool answers_open_remote(RemoteJudge *j, const RemoteSpec *spec, Err *e); /* gives: remote_close(j->remote) */
 bool answers_judge_remote(RemoteJudge *j, Rollout *to, Err *e);

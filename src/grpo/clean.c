@@ -1,4 +1,4 @@
-/* clean.c - repairing and shortening of texts. */
+/* clean.c - repair and truncation of texts. */
 #include "grpo/clean.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* clean.h - what a model said, as JSON: text that is not UTF-8 is repaired, not lost. */
+/* clean.h - a model's text as JSON: bytes that are not UTF-8 are repaired, not lost. */
 #ifndef GRPO_CLEAN_H
 #define GRPO_CLEAN_H
 

@@ -1,4 +1,4 @@
-/* layout.h - which answers share a row of training, and how long rows are.
+/* layout.h - prefix sharing: which answers share a row of training with their prompt, and how long rows are.
  *
  * A row is a prompt and its answer, or, where prompts are shared, one prompt and n answers to it:
  *

@@ -1,4 +1,4 @@
-/* reward.c - the table of rewards, and those that look for a gold in an answer. */
+/* reward.c - the table of rewards, and those that search an answer for the gold answer. */
 #include "grpo/reward.h"
 
 #include <ctype.h>

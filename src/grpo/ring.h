@@ -1,16 +1,15 @@
-/* ring.h - group-relative policy optimisation as one planned ring: a policy that answers and is trained, an
- * evaluator that reads its answers, a reference it is held near to.
+/* ring.h - group-relative policy optimisation (GRPO) as one planned ring: a policy that generates and is trained, an
+ * evaluator that reads its answers, a reference for the KL term.
  *
  * The phases, in the ring's order: init; the evaluator's passes over its cache (evaluator.prefillN, evaluator.decodeN);
  * the policy's (prefillN, decodeN); reference (log-probabilities of a micro-batch); old (the same of the policy
  * itself, where answers are trained on more than once); micro x accumulation; update. A rollout begins with the
  * policy's. Each is recorded by the room that runs it (gen, train), all into one program, so one placement covers
- * them: what one phase needs for itself takes bytes that another has left. Frozen weights may come by phase: they wait
- * in pinned memory, evaluator.load copies the evaluator's in before it answers, load the policy's base when the
+ * them, and memory of one phase is reused by the next. Frozen weights may be loaded by phase: they are kept in pinned
+ * memory, the phase evaluator.load copies the evaluator's in before it answers, load the policy's base when the
  * evaluator is done, and both take the same bytes. The evaluator stands first, so that the policy's base stays from one
- * evaluation to the next. The policy's tensors have no prefix,
- * the others' names begin with GRPO_EVALUATOR or GRPO_REFERENCE. The policy answers with the very weights that are
- * trained.
+ * evaluation to the next. The policy's tensors have no prefix, the others' names begin with GRPO_EVALUATOR or
+ * GRPO_REFERENCE. The policy generates with the very weights that are trained.
  *
  *     GrpoTask task = grpo_task(&spec);
  *     job.task = &task.task;                     // the task outlives the job
@@ -33,7 +32,7 @@ typedef enum ReferenceKind {
 typedef struct GrpoSpec {
     bool has_evaluator;
     ModelSpec evaluator;
-    bool reference_may_move, evaluator_may_move; /* nobody has said where their weights are */
+    bool reference_may_move, evaluator_may_move; /* the planner may choose where their weights are kept */
     ReferenceKind reference_kind;
     ModelSpec reference; /* REFERENCE_MODEL */
     bool share_prompts;  /* answers of a group share a row and the prompt in front of them (layout.h) */
@@ -88,9 +87,8 @@ typedef struct GrpoTask {
 GrpoTask grpo_task(const GrpoSpec *s);
 static inline GrpoRing *grpo_ring(const Job *j) { return j->own; }
 
-/* What the savings of the task (JobSpec.task_saving) make of the spec: first the evaluator's weights come by phase,
- * then the policy's base too, then fewer answers are under way at a time, the evaluator's first: it has the longer
- * rows. */
+/* What the savings of the task (JobSpec.task_saving) do: first the evaluator's weights are loaded by phase, then the
+ * policy's base too, then fewer answers are generated at a time, the evaluator's first: it has the longer rows. */
 typedef struct GrpoSavings {
     bool policy_by_phase, evaluator_by_phase;
     int64_t policy_slots, evaluator_slots;

@@ -1,4 +1,4 @@
-/* rollout.h - answers of a policy and all that is known about them: who asked, which tokens, what they were worth.
+/* rollout.h - a rollout: the answers of a policy with their prompts, tokens, log-probabilities and rewards.
  *
  * A rollout holds the completions that are answered with the same weights (batches.h). Its memory is taken once, at its
  * largest: nothing grows from step to step but the texts, which are kept in buffers that are used again. */

@@ -1,4 +1,4 @@
-/* run.h - GRPO as a source of updates (train/run.h): a rollout is answered, judged and compared with the reference,
+/* run.h - GRPO as a source of updates (train/run.h): a rollout is generated, judged and compared with the reference,
  * then its completions train some updates.
  *
  * The phases follow one another on one ring: policy answers, evaluator answers them, rewards, reference, training. The

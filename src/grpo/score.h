@@ -1,4 +1,4 @@
-/* score.h - what completions are worth: several rewards of the table, one of them by a command, with weights. */
+/* score.h - the rewards of completions: several functions of the table, one of them by a command, with weights. */
 #ifndef GRPO_SCORE_H
 #define GRPO_SCORE_H
 
@@ -16,7 +16,7 @@ typedef struct RewardSet { /* keeps what it points to */
 typedef struct Scoring { /* stays where it is while it is open */
     const RewardSet *set;
     Scorer *scorer; /* NULL: no command */
-    Rollout *asked; /* whose completions are under way */
+    Rollout *asked; /* whose completions are pending */
 } Scoring;
 
 bool scoring_open(Scoring *s, const RewardSet *set, Err *e); /* a command that cannot be started is refused */

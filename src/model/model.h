@@ -7,7 +7,7 @@
  *     in = model_input(p, &m, "batch", 4, 512)
  *     model_hidden(p, &m, &in, &out)          a pass over 4 rows of 512 tokens: out.hidden
  *     op_head_logp(p, out.hidden, m.head, ...)
- *     model_homes(p, &m, machine)             behind the last recorded phase: where its tensors wait */
+ *     model_homes(p, &m, machine)             after the last recorded phase: where its tensors are kept (offload) */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -56,7 +56,7 @@ typedef struct ModelInput {
     /* training, for losses of layers (ModelOut.term): what a token counts, and by what the sum is divided. NONE: none
      * are wanted */
     Tid weight, divisor;
-    bool warmup; /* of parts that learn from the others: they are only taught, not yet asked (ModelFamily.has_warmup) */
+    bool warmup; /* parts that learn from others (an indexer) are trained, not used yet (ModelFamily.has_warmup) */
     bool report; /* ModelOut.report is wanted */
 } ModelInput;
 

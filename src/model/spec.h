@@ -1,7 +1,7 @@
-/* spec.h - a model as a ring holds it: its numbers, the formats they are kept in, and where they wait.
+/* spec.h - how a model is stored and computed: its sizes, formats, adapters, quantisation and offload.
  *
- * Whoever trains a model, answers with it or asks it as a reference describes it this way, so that options, plans and
- * loading treat them alike. */
+ * Training, generation and frozen references all describe a model this way, so that options, plans and loading treat
+ * them alike. */
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
 

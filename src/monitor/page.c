@@ -1,4 +1,4 @@
-/* page.c - the monitor's page: what is told by /events becomes bars, lines and pictures.
+/* page.c - the monitor's page: the snapshots of /events become bars, lines and pictures.
  *
  * Names of GPUs, processes and jobs reach the page as text nodes only (textContent), never as markup; colours of a
  * plan are taken only where they look like colours. */

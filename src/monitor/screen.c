@@ -1,4 +1,4 @@
-/* screen.c - how ncurses is spoken to: declared here as its documentation does, with the numbers of its version 6. */
+/* screen.c - the binding to ncurses: declared here as its documentation does, with the numbers of its version 6. */
 #include "monitor/screen.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* screen.h - a whole terminal that is drawn again and again, by the ncurses that is there when the program runs.
+/* screen.h - a full-screen terminal display, by ncurses, which is loaded at run time.
  *
  * The library is opened when it is first needed, so that everything else works without it. */
 #ifndef MONITOR_SCREEN_H

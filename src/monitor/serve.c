@@ -1,4 +1,4 @@
-/* serve.c - how libmicrohttpd is spoken to, and who is answered what.
+/* serve.c - the binding to libmicrohttpd, and which request gets which answer.
  *
  * Declared here as its documentation does, with the numbers of version 12 of the library: it brings a whole TLS
  * library with it, which only this command shall load. Requests are answered inside serve_run; a listener whose

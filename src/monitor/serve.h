@@ -1,5 +1,5 @@
-/* serve.h - the monitor in a browser: one page, its events, figures for Prometheus, by the libmicrohttpd that is
- * there when the program runs.
+/* serve.h - the monitor in a browser: one page, its events, figures for Prometheus, by libmicrohttpd, which is loaded
+ * at run time.
  *
  *     GET /              the page: no resource from anywhere else
  *     GET /events        server-sent events: a snapshot as JSON at every look, the past before the first
@@ -24,9 +24,9 @@ typedef struct Server Server;
 bool serve_open(Server **s, const ServeOptions *o, Err *e); /* gives: serve_close */
 void serve_close(Server *s);                                /* NULL is fine */
 int serve_port(const Server *s);
-bool serve_is_local(const Server *s); /* nobody on another machine can connect */
+bool serve_is_local(const Server *s); /* it cannot be reached from another machine */
 
-/* A new look: whoever listens is told. Both are kept until the next call. */
+/* A new sample, sent to all listeners. Both are kept until the next call. */
 void serve_show(Server *s, const Snapshot *now, const Past *past);
 void serve_run(Server *s, int milliseconds); /* answers what comes in the meantime */
 

@@ -1,4 +1,4 @@
-/* snapshot.h - one look at everything the monitor shows: the host, every GPU with its processes, snug's own jobs.
+/* snapshot.h - one sample of everything the monitor shows: the host, every GPU with its processes, snug's own jobs.
  *
  *     Monitor m;
  *     monitor_open(&m, nvml_library, jobs_folder);   // works without a GPU; no_gpu says why there is none

@@ -1,4 +1,4 @@
-/* wrap.c - when a running command is looked at, and how a curve of any length stays short. */
+/* wrap.c - when a running command is sampled, and how a curve of any length stays short. */
 #include "monitor/wrap.h"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* wrap.h - a command run as it would be without us, and what it and everything it started took while it ran. */
+/* wrap.h - runs a command as it would run without the monitor, and measures the peak memory of it and all its child
+ * processes. */
 #ifndef MONITOR_WRAP_H
 #define MONITOR_WRAP_H
 
@@ -32,8 +33,8 @@ typedef struct Wrapped {
 
 typedef void WrapSample(void *user, const Snapshot *s, double elapsed);
 
-/* Takes a sample every `interval` seconds, more often at the beginning; each calls fn (NULL: nobody). A signal
- * that asks us to leave is passed on, and the command is waited for. False: it could not be started. */
+/* Takes a sample every `interval` seconds, more often at the beginning; each calls fn (NULL: none). A signal
+ * that asks us to stop is passed on, and the command is waited for. False: it could not be started. */
 bool wrap_run(Wrapped *w, Monitor *m, const char *const *argv, double interval, WrapSample *fn, void *user,
               Err *e);
 

@@ -1,4 +1,4 @@
-/* growth.c - when memory that should stay flat has grown enough to say so. */
+/* growth.c - when memory that should stay constant has grown enough to warn. */
 #include "obs/growth.h"
 
 #include "base/check.h"

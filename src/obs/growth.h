@@ -1,4 +1,4 @@
-/* growth.h - an alarm for memory that grows while a run repeats itself. */
+/* growth.h - an alarm for memory that grows while a run repeats the same steps. */
 #ifndef OBS_GROWTH_H
 #define OBS_GROWTH_H
 

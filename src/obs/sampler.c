@@ -1,4 +1,4 @@
-/* sampler.c - the thread that looks at a GPU, and how its looks and the kernel's sums become means. */
+/* sampler.c - the thread that samples a GPU's sensors, and how its samples and the kernel's sums become means. */
 #include "obs/sampler.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* sampler.h - how busy a run keeps its machine: means over the stretches between two takes, and over all of it.
+/* sampler.h - utilisation of the machine during a run: means over the stretches between two takes, and over all of it.
  *
  *     Sampler s;
  *     sampler_open(&s, &(SamplerOf){.bus_id = "0000:1b:00.0"});   // or none: this process alone

@@ -1,4 +1,4 @@
-/* adapters.c - an adapter's product is cheap to write and dear to add: it goes before the layer it stands beside.
+/* adapters.c - LoRA before the base layer: the adapter's product writes the result, and the layer's GEMM adds to it.
  *
  * linear y0 = x w^T, lora y = y0 + scale u b^T reads y0 and writes y: two passes over memory that nothing hides. As
  *     lora y0 = scale u b^T,   linear y = y0 + x w^T

@@ -1,5 +1,6 @@
-/* chunks.c - a layer's feed-forward goes through its tokens in pieces, so that what lies between its products
- * exists for one piece at a time. For long contexts, where that is the largest thing of all.
+/* chunks.c - chunked feed-forward (tiled MLP): a layer's feed-forward goes through its tokens in pieces, so that the
+ * intermediates between its products exist for one piece at a time. For long contexts, where they are the largest
+ * tensors of all.
  *
  *   C1  a run is a stretch of steps of one layer's feed-forward whose rows may be cut (OPF_ROWWISE: products, adapters,
  *       gates, their gradients): a forward pass from gate and up to down, a backward pass from what is recomputed to

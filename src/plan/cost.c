@@ -1,4 +1,4 @@
-/* cost.c - what a program should take in time on a machine: enough to rank plans, not to promise seconds.
+/* cost.c - the cost model: predicted time of a program on a machine. Good enough to rank plans; no promise of seconds.
  *
  * A step takes what its slower side takes, arithmetic or memory, plus a fixed cost. Products and attention (the
  * rows with a flops rule) run at the rate that was measured for their shape, or else at the machine's rate for

@@ -1,11 +1,12 @@
-/* early.c - an update that was recorded behind backward moves to where its gradient is complete.
+/* early.c - optimizer in backward: the steps of an update that was recorded behind backward move to where their
+ * gradients are complete.
  *
  *   U1  a step of the update stands right behind the last step it depends on: the last that writes what it reads,
- *       or touches what it writes. So a weight is updated after its last use, also by what recompute repeats (P4),
- *       and a gradient's life ends there.
- *   U2  only within a phase; steps that hang on the same one keep their order: what they compute does not change.
- *   U3  statistics are followed part by part: each tensor's sum has a place of its own in one list, and would
- *       otherwise wait for all that were recorded before it. */
+ *       or touches what it writes. So a weight is updated after its last use, recomputed steps included (P4), and a
+ *       gradient's lifetime ends there.
+ *   U2  only within a phase; steps that depend on the same step keep their order, so what they compute does not change.
+ *   U3  dependencies through statistics are tracked element by element: each tensor's sum is one element of a common
+ *       list, and would otherwise wait for all sums recorded before it. */
 #include <string.h>
 
 #include "plan/plan_int.h"

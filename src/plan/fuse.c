@@ -1,5 +1,5 @@
-/* fuse.c - the add of a residual stream and the norm that reads it next become one step: its sum is still in
- * registers when the norm needs it.
+/* fuse.c - fused add + RMSNorm: the add of a residual stream and the norm that reads it next become one step, so that
+ * the sum is still in registers when the norm needs it.
  *
  *   F1  an add and the rmsnorm of its sum that stands right behind it, in one phase, region and queue. This comes after
  *       recompute: a norm alone is cheap to recompute from the kept sum, and its clone stays a norm.

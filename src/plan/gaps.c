@@ -1,4 +1,4 @@
-/* gaps.c - the tree of stretches, and sets of byte ranges that join where they touch. */
+/* gaps.c - the tree over step ranges, and sets of byte ranges that merge where they touch. */
 #include "plan/gaps.h"
 
 #include <string.h>

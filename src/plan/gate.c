@@ -1,5 +1,5 @@
-/* gate.c - a product of a few rows and the gate behind it become one step: a device that only waits for weights then
- * has one kernel less to wait for between two products.
+/* gate.c - SwiGLU in the epilogue: a product of a few rows and the gate behind it become one step. A device that is
+ * bound by reading weights then has one kernel less to wait for between two products.
  *
  *   G1  a direct linear over a quantised weight, of at most LINEAR_SWIGLU_ROWS rows, and the swiglu of what it gives
  *       that stands right behind it, in one phase, region and queue, where no other step reads what would no longer be

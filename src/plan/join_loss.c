@@ -1,4 +1,4 @@
-/* join_loss.c - the loss of an indexer is computed by the step that computes its gradient.
+/* join_loss.c - the loss of an indexer is computed by the same step as its gradient.
  *
  * Both need the attention and the scores of every pair that counts, which is nearly all of their work. So index_loss at
  * step f goes, and its index_loss_grad at step b writes the statistic as well, when

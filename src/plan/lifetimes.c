@@ -1,4 +1,4 @@
-/* lifetimes.c - how long a tensor's bytes are needed: from which step to which on the ring.
+/* lifetimes.c - liveness: from which step to which on the ring a tensor's bytes are needed.
  *
  * The flat step list is the ring in order. A life is one range of steps [birth, death], ends included.
  *   L1  weights, adapters, masters, moments, statistics, tables and dials live always, if any step uses them.
@@ -16,7 +16,7 @@
  *       that is earlier.
  *   L8  scratch lives in its step; that of steps which may run at once (OPF_TOGETHER) as long as they follow each
  *       other.
- *   L9  what a load phase has copied in lives to the end of its stay: it is read again without being copied again. */
+ *   L9  what a load phase has copied in lives to the end of its stay, where phases read it without another copy. */
 #include "plan/plan_int.h"
 
 typedef struct Walk {

@@ -1,5 +1,5 @@
-/* materialise.c - state that is offloaded, or stored in another format, is brought in before it is used and copied back
- * after it was written.
+/* materialise.c - state that is offloaded, or stored in another format, is prefetched (and dequantised) before it is
+ * used, and written back after it was changed.
  *
  *     X (pool, stored)  --copy-->  X.staged (device, stored)  --decode-->  X.dense (device, own format)
  *     X (pool)          <--copy--  X.staged, where a step has written it
@@ -8,24 +8,24 @@
  * The copies are there when the pool is not the device, the decode when the formats differ. What is brought in is
  * an ordinary activation (ROLE_STAGED where steps write it), so it is gone after its last use and placed like
  * everything else. X itself keeps its name, role and views: whoever loads, saves or counts sees no difference.
- *   M1  a visit is a stretch of steps of one layer in one phase. Uses of X in the same visit share what was copied
- *       in; a decode without a copy is cheap, so forward, recompute and backward each make their own.
- *   M2  decode stands right before the first use. The copy of a visit's j-th tensor is issued right after the
- *       visit with brings `ahead` of it has used its own j-th for the last time: the bytes freed there can take it, so
- *       that one layer's worth of stored bytes is held, not two, and the copy has the time of all layers in between
- *       that are at home. In an update, where one visit may be much larger than the one in front (an embedding behind a
- *       layer), it is when as many bytes have been used for the last time as the visit takes up to there, or when the
- *       visit has begun. Copies keep the order of their uses: the queue runs in order. A copy back stands right after
- *       the visit's last use.
+ *   M1  a visit is a stretch of steps of one layer in one phase. Uses of X in the same visit share one copy in; a
+ *       decode without a copy is cheap, so forward, recompute and backward each make their own.
+ *   M2  decode stands right before the first use. Prefetch: the copy of a visit's j-th tensor is issued right after
+ *       the last use of the j-th tensor of an earlier visit, the one that lies `ahead` visits with copies before. The
+ *       bytes freed there can take it, so one layer's worth of stored bytes is held, not two, and the copy overlaps
+ *       with all resident layers in between. In an update one visit may be much larger than the one before (an
+ *       embedding behind a layer). There the copy is issued when as many bytes have had their last use as the visit
+ *       takes up to that tensor, or when the visit has begun. Copies keep the order of their uses, because the queue
+ *       runs in order. A copy back stands right after the visit's last use.
  *   M3  only frozen weights have another format at home; a fill writes that format.
  *   M4  the second time a phase brings in a tensor that was not written since repeats the first: clone_of says so,
  *       verify counts on it.
  *   M5  nothing is copied in for a visit that only writes: a fill, or the first writer of a gradient where it is fresh
  *       (ir/prog.h).
  *   M6  an embedding is read where it lies, when the device can address it: a step reads a few rows of many.
- *   M7  what lies on disk is read into pinned memory one visit before its copy to the device is issued, on a queue of
- *       its own; what goes back is written by another. The buffers in between are placed like everything else.
- *   M8  what only steps that read quantised weights as they are stored use (op_reads_stored) is not decoded.
+ *   M7  disk tensors are read into pinned memory one visit before their copy to the device is issued, on a queue of its
+ *       own; another queue writes them back. The staging buffers in between are placed like everything else.
+ *   M8  a quantised weight is not decoded where all its readers take it as stored (op_reads_stored).
  *   M9  frozen weights whose home names a load phase (Home.load) are copied in there, once, and every phase of the stay
  *       reads that copy; phases outside it bring them in for every visit, as above. */
 #include <string.h>

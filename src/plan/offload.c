@@ -1,15 +1,15 @@
-/* offload.c - what forward keeps for backward is offloaded to pinned memory meanwhile.
+/* offload.c - activation offload: the inputs of layers, which forward keeps for backward, wait in pinned memory
+ * meanwhile.
  *
  *     x (device)  --copy out-->  x.offloaded (pinned)  --copy in-->  x.prefetched (device)
  *
  * Backward and recompute read the last.
  *
- *   O1  only what enters a layer goes (the residual stream): large, and idle from one pass of its layer to the other.
- *       The rest of a layer is better recomputed than moved (recompute.c).
+ *   O1  only the input of a layer is offloaded (the residual stream): it is large, and idle between its layer's forward
+ *       and backward. The rest of a layer is better recomputed than moved (recompute.c).
  *   O2  the copy out stands right after the last step of forward that reads x; x's own bytes are free soon after
- *       (P2). The copy in is issued one visit before backward's first use, and so overlaps with computing; late: not
- *       before that visit's attention is through, where most of what it holds is gone, so that less time is left to
- *       overlap with.
+ *       (P2). The copy in is issued one visit before backward's first use, so it overlaps with computation. late: only
+ *       after that visit's attention, when most of its memory is free; less time is then left to overlap with.
  *   O3  steps of the same phase only: nothing is carried into another phase through pinned memory. */
 #include <stdlib.h>
 

@@ -1,11 +1,10 @@
-/* place.c - where in its pool's arena every slot lies.
+/* place.c - offset assignment: where in its pool's arena every slot lies.
  *
- * What lives always is packed at the bottom. The rest is placed one slot at a time, each into the lowest gap
- * that is free during its life, in a good order: largest first (ties: longer life first). Where that stays
- * above the lower bound (weights streamed through the device leave sliding windows), a few times what stood out above
- * the bound goes first; then the same with those first that live through the most crowded steps. On decoder
- * programs the best of these comes within 0.2 % of the bound, and all of them together are quick enough to stand
- * inside a search.
+ * Slots that live always are packed at the bottom. The others are placed one at a time, first fit, each into the lowest
+ * gap that is free during its life, largest first (ties: longer life first). Where the result is above the lower bound
+ * (weights streamed through the device leave sliding windows), two more orders are tried: a few times with the slots
+ * first that ended above the bound, then with those first that live through the most crowded steps. On decoder programs
+ * the best of these comes within 0.2 % of the bound, and all of them together are quick enough for a search.
  *
  * A slot is a tensor, or a chain of tensors that take over from one another (share.c); its life is their union. */
 #include <stdlib.h>

@@ -40,8 +40,8 @@ bool plan_parse_recompute(RecomputeLevel *per_layer, int layers, const char *tex
 
 void plan_recompute(Program *p, const RecomputeLevel *per_layer, int layers);
 
-/* Where an adapter adds to all of what its layer gave, it is the adapter that comes first and the layer that adds:
- * the same sum, rounded in another order, without a pass over memory of its own. */
+/* Where an adapter covers all columns of its layer, the adapter's product comes first and the layer's GEMM adds to it:
+ * the same sum, rounded in another order, with one pass over memory less. */
 void plan_adapters_first(Program *p);
 
 /* head_logp and head_logp_grad become one head_sweep where d(logp) does not depend on what the head gives. */
@@ -50,21 +50,22 @@ void plan_sweep(Program *p);
 /* index_loss and its index_loss_grad become one step, in backward. */
 void plan_join_losses(Program *p);
 
-/* The feed-forward goes through its tokens in pieces of so many rows. Sums of weight gradients are taken piece by
- * piece: the bits of those change as they do with more accumulation, and nothing else. */
+/* Chunked feed-forward: its tokens are computed in pieces of so many rows. Weight gradients are summed piece by piece,
+ * so their bits change as they do with more accumulation; nothing else changes. */
 void plan_chunk_ffn(Program *p, int64_t piece_rows);
 
-/* An add and the norm behind it become one add_rmsnorm. */
+/* Fuses an add and the norm behind it into one add_rmsnorm. */
 void plan_fuse(Program *p);
 
-/* A direct linear of a few rows over a quantised weight and the gate behind it become one linear_swiglu. */
+/* Fuses a direct linear of a few rows over a quantised weight and the gate behind it into one linear_swiglu. */
 void plan_gate(Program *p);
 
-/* In a phase that has both, steps of the update move from behind backward to where their gradients are complete. */
+/* Optimizer in backward: in a phase that has both, steps of the update move from behind backward to where their
+ * gradients are complete. */
 void plan_update_early(Program *p);
 
-/* What enters the first `layers` layers is offloaded to pinned memory between its forward and its backward. late: it
- * comes back when the layer before has its attention behind it, not sooner. */
+/* Activation offload: the inputs of the first `layers` layers are kept in pinned memory between forward and backward.
+ * late: an input is copied back only when attention of the layer before it in backward is done. */
 void plan_offload(Program *p, int layers, bool late);
 
 /* State whose home is not {device, own format} is brought in before use and, where steps write it, copied back. Its
@@ -103,11 +104,11 @@ Placement plan_place(Program *p, const Machine *m); /* with sharing */
 void plan_waits(Program *p);
 
 Placement plan_all(Program *p, const Machine *m);
-/* The same without offsets and waits: arena_bytes are the lower bound, which placement comes within a thousandth of.
+/* The same without offsets and waits: arena_bytes are the lower bound, of which placement comes within 0.2 % (place.c).
  * A tenth of the time: for a search, whose answer is then placed. */
 Placement plan_estimate(Program *p, const Machine *m);
 
-/* Plays the ring on paper: every read finds what its writer wrote, whatever the planner believed about
+/* Simulates the ring: every read finds what its writer wrote, whatever the planner believed about
  * lifetimes; one writer for an activation (P1); clones repeat their originals on the same state (P4, P6); slots
  * shared only by the row (P3); waits order every two steps that touch the same bytes (P8). */
 bool plan_verify(const Program *p, Err *e);

@@ -1,4 +1,5 @@
-/* recompute.c - what forward does not keep, backward recomputes: clones of forward steps, as few as it reads.
+/* recompute.c - activation checkpointing: what forward does not keep, backward recomputes by clones of forward steps,
+ * as few as it reads.
  *
  *   R1  a level names outputs of a layer's forward steps that are dropped. What another layer, another phase or
  *       the end of the model reads is never dropped: that is the residual stream.

@@ -1,5 +1,5 @@
-/* remake.c - what the attention of a recomputed layer needs after its feed-forward is recomputed once more, instead of
- * being kept meanwhile.
+/* remake.c - recompute twice: what the attention of a recomputed layer needs after its feed-forward is recomputed once
+ * more, instead of being kept meanwhile.
  *
  * Backward recomputes a block from its input, then goes through its feed-forward, then through its attention. What the
  * second half reads (the norm in front, q, k, v) lies idle during the first, at the time when most is alive.

@@ -1,4 +1,5 @@
-/* share.c - which output takes over the slot of which input (P3); kernels are told addresses, and never decide.
+/* share.c - in-place ops: which output takes over the slot of which input (P3). Kernels get addresses, and never
+ * decide.
  *
  * Out may take in's slot at step i when the op's row allows it and
  *   S1  i runs on the compute queue, and both are activations of one pool with slots of their own (no views);

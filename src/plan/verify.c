@@ -1,4 +1,4 @@
-/* verify.c - shows that a planned program is right from its offsets alone: it does not believe in lives.
+/* verify.c - proves that a planned program is correct from its offsets alone, without trusting lifetimes.
  *
  *   V1  every tensor that a step uses has a place; a view lies inside its base; what lives always lies alone.
  *   V2  an activation, and every part of one, has one writer (P1).

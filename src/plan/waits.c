@@ -1,4 +1,5 @@
-/* waits.c - which step has to wait for which step of another queue, derived from byte ranges (P8).
+/* waits.c - dependencies between queues: which step waits for which step of another queue, derived from byte ranges
+ * (P8).
  *
  * Slots are reused across queues, so names say nothing: two steps conflict when one writes bytes that the other
  * reads or writes. A step waits for the latest conflicting step of each other queue; queues run in order, so

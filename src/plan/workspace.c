@@ -1,4 +1,4 @@
-/* workspace.c - a step's scratch is a tensor like any other: one step long, as large as the op's row asks. */
+/* workspace.c - a step's scratch is an ordinary tensor that lives for one step, as large as the op's row asks. */
 #include "plan/plan_int.h"
 
 enum { WORD = 4 }; /* scratch is counted in 32-bit words: the smallest format without scales */

@@ -1,4 +1,4 @@
-/* journal.h - every reply of a reasoning in its job's log (store/joblog.h), flushed before it counts.
+/* journal.h - the journal of a reasoning job: every reply in the job's log (store/joblog.h), flushed before it counts.
  *
  *     {"reason": 1, "job": {"model": "9c1f...", "seed": "42", ...}}
  *     {"place": 12, "role": "judge", "round": 0, "tokens": 91, "cut": false, "time": 1722859200.123, "text": "..."} */

@@ -1,5 +1,5 @@
-/* pipeline.h - the way of a problem: solve, judge, improve while it is not good enough, keep the best. No model is
- * in it.
+/* pipeline.h - the state machine of a problem: solve, judge, improve while it is not good enough, keep the best. It
+ * knows no model.
  *
  * Whoever drives it asks for the next prompt, has it answered by whatever answers, and hands the reply back:
  *
@@ -32,7 +32,7 @@ typedef struct AskHow {
 typedef struct PipelineSpec {
     Rubric rubric;
     int rounds;          /* of improvement, at most; ROUNDS_MOST at most */
-    int64_t open;        /* problems under way at a time; 0: any number */
+    int64_t open;        /* concurrent problems; 0: any number */
     AskHow solve, judge; /* improving is solving again */
     uint64_t seed;
 } PipelineSpec;
@@ -65,7 +65,7 @@ typedef struct Version { /* one solution of a problem */
     bool cut;
 } Version;
 
-typedef struct Track {      /* a problem on its way */
+typedef struct Track {      /* a problem in progress */
     const Problem *problem; /* keeps */
     int64_t place;          /* in the whole selection */
     bool begun, asked, done;
@@ -96,7 +96,7 @@ void pipeline_take(Pipeline *p, int64_t problem, const Reply *reply);
 /* The problem ends here: it keeps what it has, and the note. */
 void pipeline_end(Pipeline *p, int64_t problem, const char *note);
 
-/* What a problem asks next, for whoever kept replies; false: nothing, it is done. */
+/* What a problem asks next, for a journal of earlier replies; false: nothing, it is done. */
 bool pipeline_awaits(const Pipeline *p, int64_t problem, AskRole *role, int *round);
 
 double track_quality(const Track *t); /* of the kept version; NAN: unknown */

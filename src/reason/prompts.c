@@ -1,5 +1,4 @@
-/* prompts.c - every word that the three roles are told. A model can be trained on exactly these, so they change
- * rarely. */
+/* prompts.c - the prompt texts of the three roles. A model can be trained on exactly these, so they change rarely. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* report.h - what a job came to, for people: a table for the terminal, rows for a spreadsheet, a page for a
- * browser. */
+/* report.h - the results of a job for people: a table for the terminal, rows for a spreadsheet, a page for a browser.
+ * */
 #ifndef REASON_REPORT_H
 #define REASON_REPORT_H
 

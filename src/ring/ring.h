@@ -1,5 +1,5 @@
-/* ring.h - one planned program on one device. Recorders put phases on it (training, answering, a reference, an
- * evaluator), a plan places them all, and whoever runs them borrows it.
+/* ring.h - one planned program on one device. Other rooms record phases into it (training, generation, a reference, an
+ * evaluator), one plan places them all, and whoever runs a phase borrows the ring.
  *
  *     ring_init(&r, &machine)
  *     job_record(...), gen_record(...)     tensors and phases into r.p; what running them takes of the host:
@@ -8,7 +8,7 @@
  *     ring_plan(&r, &choices)              passes, placement, ledger: every byte is known, nothing is taken
  *     ring_open(&r, backend, e)            takes the memory
  *     ...                                  weights are loaded (weights/weights.h)
- *     ring_settle(&r, e)                   takes the room on disk
+ *     ring_settle(&r, e)                   allocates the disk space
  *     ring_warm(&r, play, user, e)         every phase is played twice: from then on nothing more is taken
  *     ring_close(&r)
  *

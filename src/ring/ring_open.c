@@ -1,4 +1,5 @@
-/* ring_open.c - a planned ring on a device: its memory taken, its plays kept, what that took measured line by line. */
+/* ring_open.c - opens a planned ring on a device: allocates its memory, keeps its plays as graphs, and measures what
+ * each line of the ledger took. */
 #include "base/log.h"
 #include "base/work.h"
 #include "base/process.h"

@@ -1,4 +1,4 @@
-/* chain.c - what a line's digest is taken of. */
+/* chain.c - what the digest of a line is computed from. */
 #include "store/chain.h"
 
 #include <string.h>

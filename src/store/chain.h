@@ -1,4 +1,4 @@
-/* chain.h - JSON lines of which none can be changed, taken out or moved without its showing.
+/* chain.h - hash-chained JSON lines: a line that is changed, removed or moved is detected.
  *
  * Every line ends with ,"chain":"<SHA-256>"} : the digest of the line before's chain and of this line's own text up
  * to there. What is missing at the end shows only where the last line says that it is the last. */

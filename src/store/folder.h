@@ -1,4 +1,4 @@
-/* folder.h - a folder that appears, is replaced or disappears as a whole.
+/* folder.h - atomic replacement of folders: a folder appears, is replaced or disappears as a whole.
  *
  * Names beside a folder F, none of which a reader takes for F:
  *   F.tmp-<pid>  being written, or just replaced and being removed
@@ -18,8 +18,8 @@ typedef struct FolderOut {
 } FolderOut;
 
 /* Makes the temporary folder. An existing folder will be replaced at the commit, but only one that is empty or
- * holds config.json, adapter_config.json or trainer_state.json: nobody's home folder is replaced by a slip. check
- * refuses the same and changes nothing. */
+ * holds config.json, adapter_config.json or trainer_state.json, so that a mistyped path does not replace a home folder.
+ * folder_check refuses the same and changes nothing. */
 bool folder_check(const char *final_path, Err *e);
 bool folder_begin(FolderOut *f, const char *final_path, Err *e);
 

@@ -1,5 +1,5 @@
-/* joblog.h - the results of a job on disk as soon as they are there, so that a job killed at any moment goes on where
- * it was.
+/* joblog.h - an append-only journal of a job's results, written as soon as each is there, so that a job killed at any
+ * moment can resume.
  *
  * JSON lines. The first says which job it is, by name and value; the others are results, in the order they came:
  *     {"generate": 1, "job": {"model": "9c1f...", "seed": "42", ...}}

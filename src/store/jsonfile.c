@@ -1,4 +1,4 @@
-/* jsonfile.c - how jansson's values travel between memory and files, and how its mistakes are worded. */
+/* jsonfile.c - how jansson's values are read from and written to files, and how its errors are worded. */
 #include "store/jsonfile.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* machinefile.h - what was measured on devices, kept for later: rates, fixed bytes, product algorithms.
+/* machinefile.h - figures measured on devices, kept for later: rates, fixed bytes, GEMM algorithms.
  *
  * One entry per device, known by its name and memory. Rates hold for that device; fixed bytes for its driver too;
  * algorithms for the library's version too. */

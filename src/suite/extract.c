@@ -1,5 +1,4 @@
-/* extract.c - what a model's text says: the answer that a pattern finds in it, and whether two answers are the
- * same. */
+/* extract.c - the answer in a model's text, found by a pattern, and whether two answers are the same. */
 #include <string.h>
 #include <strings.h>
 

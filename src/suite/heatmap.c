@@ -1,4 +1,4 @@
-/* heatmap.c - how well needles were found, as a picture: a column a length, a row a depth, and as a page around
+/* heatmap.c - the needle-in-a-haystack results as a heat map: a column per length, a row per depth, and a page around
  * it. */
 #include "base/html.h"
 #include "suite/suite_int.h"

@@ -52,10 +52,10 @@ void suite_close(Suite *s); /* NULL is fine */
 
 int64_t suite_context(const Suite *s);  /* tokens of the longest request */
 int64_t suite_bytes(const Suite *s);    /* host memory of the items, answers and the reading of files included */
-int64_t suite_at_once(const Suite *s);  /* requests that may be under way at a time */
+int64_t suite_at_once(const Suite *s);  /* concurrent requests, at most */
 
-/* Scores every item. Requests of an item follow each other in one slot, so what they have in common is computed once;
- * items of a task begin with the longest, so that those beside each other are alike in length. */
+/* Scores every item. Requests of an item follow each other in one slot, so their common prefix is computed once (prefix
+ * caching). Items of a task begin with the longest, so that concurrent ones have similar lengths. */
 bool suite_run(Suite *s, Engine *n, Err *e);
 
 json_t *suite_json(const Suite *s);           /* results, groups, n-shot, ... as the harness writes them; gives */

@@ -1,5 +1,5 @@
-/* gradient_noise.c - how large a batch is worth its tokens: the gradient noise scale from norms over few and over
- * many tokens. */
+/* gradient_noise.c - the gradient noise scale (critical batch size), from gradient norms over few and over many tokens.
+ * */
 #include <math.h>
 
 #include "train/run_int.h"

@@ -1,7 +1,8 @@
 /* loss_scale.c - how the scale of an fp16 run's loss follows from what overflowed.
  *
- * Half on an overflow, double after a window of good updates: the customary rule. Powers of two change no digit of a
- * gradient that neither overflows nor vanishes. Gradients of exact zeros would let it grow without an end: a limit. */
+ * The usual dynamic loss scaling: half on an overflow, double after a window of good updates. Powers of two change no
+ * digit of a gradient that neither overflows nor underflows. Gradients of exact zeros would let the scale grow without
+ * end, so there is a limit. */
 #include "train/run_int.h"
 
 static const double most = 0x1p32;

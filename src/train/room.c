@@ -1,5 +1,5 @@
-/* room.c - what a run writes to its folder, in bytes, how much of it stands there at a time, and whether the disk
- * has room.
+/* room.c - disk space: how many bytes a run writes to its folder, how many of them are there at a time, and whether
+ * they fit.
  *
  * Of the checkpoints some are kept (every --save-steps; without that option the last --save-total-limit of those
  * made by the clock), the others are passing: made by the clock, by a signal or at the end, each stands until a

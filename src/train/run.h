@@ -29,7 +29,7 @@ typedef struct RunSource {
     /* Fills and plays every micro-step of u; sets its tokens. False with no code in e: the process was asked to
      * leave. */
     bool (*queue)(void *user, Run *r, Update *u, Err *e);
-    void (*load)(void *user, Run *r); /* the inputs of one micro-step that teaches nothing: to warm up with */
+    void (*load)(void *user, Run *r); /* the inputs of one micro-step without effect: for the warm-up */
     bool (*logged)(void *user, Run *r, const Update *u, Err *e); /* u was read; NULL: nothing follows */
     /* What a checkpoint holds beside weights and optimizer; NULL: nothing. */
     bool (*save)(void *user, const char *folder, Err *e);
@@ -48,8 +48,8 @@ typedef struct SpikeLimits { /* above them an update is a spike; infinity: none 
     double loss, norm;
 } SpikeLimits;
 
-/* What says how good the weights are where that is not the loss on held-out rows: higher is better. It plays phases
- * of the job's ring, which its task has recorded. */
+/* A score of the weights other than the loss on held-out rows; higher is better. It plays phases of the job's ring,
+ * which its task has recorded. */
 typedef struct RunJudge {
     void *user;
     const char *name; /* of the score, in logs and metrics */
@@ -65,7 +65,7 @@ typedef struct RunOptions {
     const char *adapter_folder; /* NULL: none */
     RunFolder *folder;          /* keeps; looked at. NULL: nothing is written (evaluation) */
     const char *out;            /* its path */
-    JobStatus *status;          /* keeps; told at logged steps what the run does. NULL: nobody listens */
+    JobStatus *status;          /* keeps; updated at logged steps. NULL: none */
     HistoryLog *history;        /* keeps; the step log, looked at. NULL: none */
     bool log_updates;           /* with u of every update in files beside it */
     Format update_format;
@@ -130,7 +130,7 @@ typedef struct DataPlace { /* the next row to be read, within its epoch */
     int64_t epoch, row;
 } DataPlace;
 
-struct Update { /* one update on its way */
+struct Update { /* one update in flight */
     int64_t step;       /* counted from 0 */
     DataPlace at;       /* where its rows begin */
     int64_t tokens, scored;

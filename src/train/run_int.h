@@ -56,7 +56,7 @@ bool run_warm(Run *r, Err *e);
 LossScale loss_scale_after(LossScale s, int64_t window, bool finite);
 
 /* step.c: queueing never waits; reading waits for that update alone. */
-/* before: still on its way; NULL: none is. False: u is not complete and nothing of the state has changed; without a
+/* before: still in flight; NULL: none is. False: u is not complete and nothing of the state has changed; without a
  * code in e the process was asked to leave. */
 bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e);
 bool step_read(Run *r, Update *u, Err *e); /* its numbers; advances the run; explains what is not finite */

@@ -1,8 +1,8 @@
 /* save.c - what a checkpoint and a result hold, how they are written, and what happens when the disk says no.
  *
- * S1  What is trained is worth more than the run's time: a write that the system refuses (no room, no permission,
- *     a folder that is gone) is tried again until it succeeds, the state kept in memory. A signal ends the waiting;
- *     one that had come before ends nothing, so that a run that is asked to leave still saves. */
+ * S1  What is trained is worth more than the run's time: a write that the system refuses (no space, no permission, a
+ *     missing folder) is retried until it succeeds, with the state kept in memory. A signal ends the waiting; one that
+ *     came before the write does not, so that a run that is asked to stop still saves. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

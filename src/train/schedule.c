@@ -1,5 +1,5 @@
-/* schedule.c - warm-up, then a decay from the highest rate down to the lowest: at once (cosine, linear), after a stable
- * stretch (wsd), or never (constant). */
+/* schedule.c - learning-rate schedules: warm-up, then a decay from the highest rate down to the lowest: at once
+ * (cosine, linear), after a stable stretch (wsd), or never (constant). */
 #include "train/schedule.h"
 
 #include <math.h>

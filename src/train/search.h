@@ -1,18 +1,18 @@
-/* search.h - from a budget to the fastest plan that fits, without changing the mathematics; and, where it may, with
- * what --allow names. The search itself is fit/fit.h's; here stands which axes a job has:
+/* search.h - the planner's search: from a budget to the fastest plan that fits, without changing the mathematics; and,
+ * where it may, with what --allow names. The search itself is fit/fit.h's; this file has the axes of a job:
  *
- *     micro-batch   all rows at once (then: updated inside backward), half of them, ... one
- *     squeeze       of the fewest rows at once, or of as many as asked: the feed-forward in pieces; what attention
- *                   needs made twice; attention without a library's scratch
+ *     micro-batch   all rows at once (then also with the optimizer in backward), half of them, ... one
+ *     squeeze       with the fewest rows at once, or as many as asked: chunked feed-forward; attention's inputs
+ *                   recomputed twice; attention without a library's scratch
  *     head          likewise: in its usual chunks, or in the smallest
- *     task          settings of the task's own (Task.savings): for grpo, weights that come by phase and fewer answers
- *                   at a time
- *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs in
- *                   pinned memory
- *     ladder        a reference's weights leave the device layer by layer, then moments, gradients, weights of what
- *                   is trained (a frozen model has only weights), then an evaluator's, which every token reads
- *     disk          of what has left, as much on disk as the host's memory does not hold; where there is but one
- *                   memory (the CPU), all of it */
+ *     task          settings of the task's own (Task.savings): for GRPO, weights loaded by phase and fewer answers at a
+ *                   time
+ *     recompute     nothing, norms, some whole blocks (each number of them), all blocks, all with their inputs
+ *                   offloaded to pinned memory
+ *     ladder        a reference's weights are offloaded layer by layer, then moments, gradients, weights of what is
+ *                   trained (a frozen model has only weights), then an evaluator's, which every token reads
+ *     disk          the offloaded part that the host's memory cannot hold; where there is but one memory (the CPU), all
+ *                   of what is offloaded */
 #ifndef TRAIN_SEARCH_H
 #define TRAIN_SEARCH_H
 

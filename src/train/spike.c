@@ -1,9 +1,9 @@
 /* spike.c - when the loss or the gradient norm of an update is a spike, and what happens to an update that is one or is
  * not finite.
  *
- * Mean and variance are weighted exponentially over a window. A spike enters them as the limit it was above: one does
- * not hide the next, and a level that stays higher is soon the usual one. The limits of an update follow from those
- * before it, so that the device can hold the update back by itself and nothing waits. */
+ * Mean and variance are exponential moving averages over a window. A spike enters them clipped to its limit, so one
+ * does not hide the next, and a level that persists soon becomes normal. The limits of an update follow from those
+ * before it, so that the device can skip the update by itself and nothing waits. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* state_copy.c - slots copied to host memory, and an executor that finds their bytes there. */
+/* state_copy.c - a snapshot of state in host memory, and an executor that reads it there. */
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,9 +1,8 @@
-/* step.c - one update on its way: what it is fed with, in which order its parts are queued, and when its numbers are
- * read.
+/* step.c - one update in flight: its inputs, the order in which its parts are queued, and when its numbers are read.
  *
- * Nothing here waits for the device but step_read. The micro-steps of an update may be queued before the numbers of
- * the one before it are known: they change no state. Its update proper is queued only once that one is known to be
- * good, so that a device always has work and a bad update is followed by nothing. With the update inside backward the
+ * Only step_read waits for the device. The micro-steps of an update may be queued before the numbers of the previous
+ * update are known, because they change no state. The optimizer step itself is queued only once the previous update is
+ * known to be good. So a device always has work, and nothing follows a bad update. With the optimizer in backward the
  * one micro-step changes state, and is queued only then. */
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* trim.c - when idle memory is given back between two updates, for how long, and what that costs. */
+/* trim.c - when idle device memory is given back between two updates, for how long, and what that costs. */
 #include <time.h>
 
 #include "base/log.h"

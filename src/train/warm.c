@@ -1,8 +1,8 @@
-/* warm.c - how every phase is played before the first step without changing anything.
+/* warm.c - warm-up: how every phase is played before the first step without changing anything.
  *
- * A pass over a batch writes gradients and sums that the next one begins anew. An update writes nothing when its
- * loss is not finite, so that is what it is given; inside backward, by a divisor that is not a number. Real rows
- * are used: products are chosen by their time on numbers like those to come. */
+ * A pass over a batch writes gradients and sums that the next one begins anew. An update writes nothing when its loss
+ * is not finite, so it is given such a loss; with the optimizer in backward, a divisor that is not a number. Real rows
+ * are used, because GEMM algorithms are chosen by their time on typical numbers. */
 #include <math.h>
 
 #include "train/run_int.h"

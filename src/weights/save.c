@@ -1,4 +1,4 @@
-/* save.c - slots back into files: trained weights as others read them, the optimizer's state bit for bit. */
+/* save.c - slots written back into files: trained weights in the formats others read, optimizer state bit for bit. */
 #include <stdio.h>
 #include <string.h>
 

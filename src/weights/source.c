@@ -1,4 +1,5 @@
-/* source.c - what a weight may look like on file, and that quantising never hides a broken one. */
+/* source.c - which formats a weight may have in a file, and the check that quantising never hides a number that is not
+ * finite. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* start.c - how parameters start where no file holds them: the customary distributions, keyed by seed and name. */
+/* start.c - random initialisation of parameters that no file holds: the usual distributions, keyed by seed and name. */
 #include <math.h>
 #include <string.h>
 

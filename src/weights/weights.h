@@ -1,4 +1,5 @@
-/* weights.h - parameters between their files, their random starts and their planned slots, never held twice. */
+/* weights.h - moves parameters between their files (or a random start) and their planned slots, without ever holding
+ * them twice. */
 #ifndef WEIGHTS_WEIGHTS_H
 #define WEIGHTS_WEIGHTS_H
 

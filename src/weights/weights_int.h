@@ -1,4 +1,5 @@
-/* weights_int.h - a tensor of a file as a stream of numbers, whatever it is stored as, and on to another format. */
+/* weights_int.h - a tensor of a file as a stream of numbers, whatever its stored format, converted to another format.
+ * */
 #ifndef WEIGHTS_WEIGHTS_INT_H
 #define WEIGHTS_WEIGHTS_INT_H
 

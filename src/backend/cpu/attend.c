@@ -1,4 +1,5 @@
-/* attend.c - attention without the T x T matrix: tiles of scores, an online softmax, and the walk back.
+/* attend.c - attention forward and backward without the T x T matrix (FlashAttention): tiles of scores and an online
+ * softmax.
  *
  * Forward, per tile of queries (tokens x heads of one KV head, stacked as rows) and per tile of keys:
  *   S = scale*Q K^T;  m' = max(m, rowmax S);  P = e^(S - m');  c = e^(m - m');  l = c*l + rowsum P;  O = c*O + P V

@@ -1,4 +1,4 @@
-/* cache.c - keys and values that stay: rotated and put by position, and attended to by the tokens that follow.
+/* cache.c - the KV cache: keys are rotated and written by position with their values, and later tokens attend to them.
  *
  * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
  * of them with its own scale. A token at a negative position is an idle place of the batch: nothing is put for it and

@@ -1,6 +1,6 @@
-/* cpu.c - the processor as a device: its pools are pages that are resident from the start, its queues are the
- * caller's own thread, so that everything queued has happened when the call returns; only what goes to or comes from
- * disk is done by another, in order, and waited for. */
+/* cpu.c - the processor as a device. Its pools are pages that are resident from the start. Its queues run on the
+ * caller's own thread, so that queued work is done when the call returns; only disk reads and writes are done by
+ * another thread, in order, and waited for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

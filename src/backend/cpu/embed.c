@@ -1,4 +1,4 @@
-/* embed.c - rows of a table by token id, and the gradient that falls back onto them.
+/* embed.c - embedding lookup (gather by token id), and its gradient (scatter-add).
  *
  * The gradient walks id_order, where the tokens of one id stand together: a run of equal ids is summed in order
  * and added to its row once. A run belongs to the block of order places it begins in, however far it reaches. */

@@ -1,6 +1,6 @@
-/* few.c - a product with a handful of rows (GEMV: the next token of a few texts): bound by reading the weights, so
- * each row of them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read
- * as they are stored, their scales applied to sums:
+/* few.c - GEMV: a product with a handful of rows (decode of a few requests). It is bound by reading the weights, so
+ * each row of them is read once, decoded in registers and multiplied with every row of x. Quantised weights are read as
+ * stored, their scales applied to sums:
  *     int8   y = scale * sum(code * x)
  *     nf4    y = scale * sum over blocks of 64 columns (most * sum(level[code] * x)) */
 #include "backend/cpu/few.h"

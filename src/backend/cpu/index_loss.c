@@ -1,4 +1,5 @@
-/* index_loss.c - what an indexer learns: that the softmax of its scores be the attention of the heads it serves.
+/* index_loss.c - the indexer's loss: the KL divergence of the softmax of its scores from the attention of the heads it
+ * serves.
  *
  * Of one token at a time: p, the mean over heads of e^(q.k - lse) over the keys that count; the scores I and what
  * each index head gave; then KL(p || softmax I), whose gradient by I is softmax(I) - p. Index keys' gradients are

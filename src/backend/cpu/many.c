@@ -1,5 +1,6 @@
-/* many.c - a product of many rows (a prompt) with a weight that is stored quantised: a strip of the weight is decoded
- * once, in the order in which the registers want it, and stays in the second-level cache while all rows of x pass by.
+/* many.c - quantised GEMM: a product of many rows (a prompt) with a weight stored in int8 or nf4. A strip of the weight
+ * is decoded once, straight into the packed order of the microkernel, and stays in the second-level cache while all
+ * rows of x pass by.
  *
  * A decoded weight never exists, and nothing is packed a second time, as cpu_multiply would. */
 #include <string.h>

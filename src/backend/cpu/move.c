@@ -1,4 +1,4 @@
-/* move.c - steps that put numbers where they were not: fills by key and element, copies, decoded weights. */
+/* move.c - fills by key and element, copies, and dequantisation. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* norm.c - RMS norms of whole rows and of single heads, and their gradients.
+/* norm.c - RMSNorm of whole rows and of single heads (QK-norm), and their gradients.
  *
  * r = 1/sqrt(mean(x^2) + eps);  y = x*r*w;  dx = r*dy*w - x * r^3 * sum(dy*w*x)/n;  dw = sum over rows of dy*x*r.
  * A head of q or k is a row of its own, so both ops walk "norm rows": n numbers that begin at some element.

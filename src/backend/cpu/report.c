@@ -1,5 +1,5 @@
-/* report.c - what attention does, for people: how much of the attention that a token would give all keys its
- * selection holds, how much falls on the first token, how far gates are open. */
+/* report.c - attention statistics for reports: the share of a token's dense attention that its selection holds, the
+ * share on the first token, how far gates are open. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* rope.c - rotary positions: how a token's place becomes angles, and how they rotate the heads of q and k.
+/* rope.c - rotary position embeddings (RoPE): how a token's position becomes angles, and how they rotate the heads of q
+ * and k.
  *
  * The angle is the fp32 product position * inv_freq (as the models were trained); its cosine and sine are right to
  * fp32's last place at any length, because the angle is reduced in fp64. They are worked out once per token. */

@@ -1,5 +1,5 @@
-/* sample.h - from a row of logits to the next token. Pure: the same row, settings and key give the same token,
- * whoever else is in the batch. The rules stand in ir/sampling.h. */
+/* sample.h - sampling: from a row of logits to the next token. A pure function: the same row, settings and key give the
+ * same token, whatever else is in the batch. The rules stand in ir/sampling.h. */
 #ifndef BACKEND_CPU_SAMPLE_H
 #define BACKEND_CPU_SAMPLE_H
 

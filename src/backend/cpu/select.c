@@ -1,4 +1,4 @@
-/* select.c - which keys a query attends to: an indexer's scores, how many of them count, and the best of them.
+/* select.c - top-k selection of keys: an indexer's scores, how many keys a query attends to, and the best of them.
  *
  * A tile of queries is scored against the keys of its row, block by block; only the tile's scores exist at a time.
  * The k-th best score is found by its bits, eight at a time, so that equal scores, infinities and NaNs have one order

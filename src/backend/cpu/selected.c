@@ -1,4 +1,4 @@
-/* selected.c - attention over the keys that were selected for each query, and the walk back.
+/* selected.c - attention over the keys selected for each query (gather), forward and backward.
  *
  * The keys of a query are gathered block by block, for all heads of a KV head at once; scores of one query exist at a
  * time. In backward one worker owns a whole (row, KV head), so that dK and dV are summed in the order of the queries:

@@ -1,4 +1,4 @@
-/* update.c - from gradients to new weights: the norm, the verdict, AdamW and SGD.
+/* update.c - from gradients to new weights: the gradient norm, the verdict whether the update is taken, AdamW and SGD.
  *
  * Numbers are walked in tiles of TILE_NUMBERS and chunks of CHUNK. fp32 tensors are changed in place; others are
  * decoded into a buffer, changed and stored again: bf16 at random (P6), 8-bit moments by their block's scale.

@@ -1,5 +1,5 @@
-/* attend_cache.cu - one token at a time over its cache, by tensor cores: what a decode step attends with. Reference:
- * cpu/cache.c.
+/* attend_cache.cu - decode attention over a KV cache, on tensor cores: one token of a request at a time, split over the
+ * keys (flash-decoding, split-KV). Reference: cpu/cache.c.
  *
  * Heads of 32, 64, 80, 96 or 128 numbers in bf16 or fp16, the cache in the same or in int8, sm_80 on; cache.cu has
  * the others. A block per token, KV head (up to HEADS of its query heads together) and split of the slots seen

@@ -1,5 +1,5 @@
-/* attend_delta.cu - what attention's backward needs before it walks: per query and head, and per tile of queries.
- * Reference: cpu/attend.c (dot_rows).
+/* attend_delta.cu - preprocessing for attention's backward: delta and lse per query and head, the range of keys per
+ * tile of queries. Reference: cpu/attend.c (dot_rows).
  *
  *   delta = sum over D of d_o * o;  lse2 = lse * log2 e, both (rows, heads, padded); behind seq 0 and infinity, so
  *   that probabilities vanish there. LANES lanes a token, a block per head and tile of queries. 2*D numbers read.

@@ -1,9 +1,9 @@
-/* attend_grad.cu - attention backward on tensor cores, deterministic: two passes, no atomics. Reference:
- * cpu/attend.c.
+/* attend_grad.cu - attention backward on tensor cores (FlashAttention), deterministic: two passes, no atomics.
+ * Reference: cpu/attend.c.
  *
  *   P = 2^(S*scale*log2 e - lse2);  dP = dO V^T;  dS = P * (dP - delta)
  *   dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K
- * One kernel, twice. A block owns rows and walks the other side's rows in tiles of OTHER, double-buffered:
+ * One kernel, twice. A block owns rows and loops over the other side's rows in tiles of OTHER, double-buffered:
  *   keys own     a1 = K, a2 = V; the other side is Q, dO of the query heads in the block's share; gives dK, dV
  *   queries own  a1 = Q, a2 = dO; the other side is K, V; gives dQ
  * Both compute S' = a1 b1^T and dP' = a2 b2^T (transposed when keys own), then sum1 += dS' b1, sum2 += P' b2. The

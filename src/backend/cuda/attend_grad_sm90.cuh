@@ -1,4 +1,4 @@
-/* attend_grad_sm90.cuh - attention backward on Hopper's matrix units, deterministic: attend_grad.cu's two walks with 64
+/* attend_grad_sm90.cuh - attention backward by wgmma (Hopper), deterministic: the two passes of attend_grad.cu with 64
  * own rows a warpgroup.
  *
  * Formulas and the meaning of own and other side stand in attend_grad.cu, the layout of tiles in wgmma.cuh. Of a tile

@@ -1,5 +1,5 @@
-/* attend_sm90.cu - which cut of the Hopper attention kernels a head size takes, forward and backward (attend_sm90.cuh,
- * attend_grad_sm90.cuh). Reference: cpu/attend.c.
+/* attend_sm90.cu - which tile configuration of the Hopper attention kernels a head size takes, forward and backward
+ * (attend_sm90.cuh, attend_grad_sm90.cuh). Reference: cpu/attend.c.
  *
  * bf16 and fp16, heads of 64 and 128 numbers, on compute capability 9.0 alone and only in builds that have its machine
  * code (HAVE_SM90A, set by cuda.mk); everything else is for the caller's other kernels, and nothing has been launched

@@ -1,5 +1,5 @@
-/* attend_sm90.cuh - attention on Hopper's matrix units: the walks of attend.cu and attend_grad.cu with 64 rows a
- * warpgroup, and the cuts (rows, tiles, registers) in which they can be compiled.
+/* attend_sm90.cuh - attention by wgmma (Hopper): the loops of attend.cu and attend_grad.cu with 64 rows a warpgroup,
+ * and the tile configurations (rows, tiles, registers) in which they can be compiled.
  *
  * Formulas, shapes and meanings of the arguments stand there. What differs: a warpgroup's S, P, O (or sums) lie in
  * registers as its products leave them, the other side's tiles are read by the matrix units from shared memory, twice

@@ -1,5 +1,5 @@
-/* cache.cu - keys and values that stay, attended to by a few tokens at a time: any format, head size and card; the
- * usual ones are attend_cache.cu's. Reference: cpu/cache.c.
+/* cache.cu - attention of a few tokens at a time over a KV cache, in any format, head size and card; the usual ones are
+ * attend_cache.cu's. Reference: cpu/cache.c.
  *
  * cache(R, slots, 2*G, D): slot s of row r holds the k heads, then the v heads of the token at position s; in int8 each
  * of them with its scale. A token at a negative position is idle: its o is 0.

@@ -1,5 +1,6 @@
-/* cache_kernels.h - the launchers of what keeps keys and values (rope.cu) and attends to those in int8 (cache.cu: each
- * head of a token is a row of that format, with its own scale), or by tensor cores (attend_cache.cu). */
+/* cache_kernels.h - the launchers of the KV cache: writing keys and values (rope.cu), attending to an int8 cache
+ * (cache.cu: each head of a token is a row of that format, with its own scale), and decode attention by tensor cores
+ * (attend_cache.cu). */
 #ifndef BACKEND_CUDA_CACHE_KERNELS_H
 #define BACKEND_CUDA_CACHE_KERNELS_H
 
@@ -30,7 +31,7 @@ void cuda_launch_attend_cache_int8(cudaStream_t s, const CudaAttend *a, CudaHead
  * clusters: the card has them (sm_90 on); then the parts are not used. */
 void cuda_launch_attend_tokens(cudaStream_t s, const CudaAttend *a, CudaHeadRow row, bool int8, float *parts,
                                int splits, bool clusters);
-/* rope_put and then that, in one launch: a->q is the unturned qkv, a->early holds, no two tokens have the same row of
+/* rope_put and then that, in one launch: a->q is qkv before RoPE, a->early holds, no two tokens have the same row of
  * the cache, and no other step has written it since the play began. */
 void cuda_launch_put_attend(cudaStream_t s, const CudaAttend *a, const CudaRope *rope, CudaHeadRow row, float *parts,
                             int splits, bool clusters);

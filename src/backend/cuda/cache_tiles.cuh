@@ -1,5 +1,5 @@
-/* cache_tiles.cuh - how K and V of a cache, and q, k and v of a token, get from memory into the operands of a tensor
- * core's product: which lane reads which numbers of which slot.
+/* cache_tiles.cuh - K and V of a KV cache, and q, k and v of a token, loaded from memory straight into tensor core
+ * operands: which lane reads which numbers of which slot.
  *
  *   scores(slot, head) = K q^T     A = K: a lane reads K_EACH neighbouring numbers of a slot, so what the product calls
  *                                  a column is another number of the head than its place says; q is read the same way

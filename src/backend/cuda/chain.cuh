@@ -1,5 +1,5 @@
-/* chain.cuh - kernels that are put on the card before the one in front of them in the stream has ended, so that their
- * start costs nothing (programmatic dependent launch, from 9.0 on; elsewhere a launch like any other).
+/* chain.cuh - programmatic dependent launch (from 9.0 on; elsewhere a launch like any other): a kernel is launched
+ * while the one in front of it in the stream still runs, so that its start costs nothing.
  *
  *   cuda_launch_chained(s, kernel, grid, block, shared, args...)
  *                       instead of kernel<<<grid, block, shared, s>>>(args...)
@@ -7,11 +7,11 @@
  *                       the same, so many blocks in x a cluster
  *   chain_wait()        every thread of such a kernel, before it touches any memory that a kernel writes
  *
- * chain_wait also lets the next kernel of the chain be launched. What all kernels in front have written is visible
- * behind it: a kernel ends after its own wait, so the end of the last one in front is the end of all. Before it only
- * state that no step of this play writes may be read; chain_open lets the next be launched and does not wait. Works in
- * a captured stream, too. Plays begin with a kernel that is launched as usual (embed, pick), so an update in the play
- * before has ended. */
+ * chain_wait also lets the next kernel of the chain be launched. After it, everything that the kernels in front have
+ * written is visible: each of them ends after its own wait, so the end of the last one is the end of all. Before it,
+ * only state that no step of this play writes may be read. chain_open lets the next kernel be launched and does not
+ * wait. All of this works in a captured stream, too. A play begins with a kernel that is launched as usual (embed,
+ * pick), so an update in the play before has ended. */
 #ifndef BACKEND_CUDA_CHAIN_CUH
 #define BACKEND_CUDA_CHAIN_CUH
 

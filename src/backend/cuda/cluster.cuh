@@ -1,4 +1,5 @@
-/* cluster.cuh - barriers of a cluster of blocks (from 9.0 on), and the addresses of each other's shared memory. */
+/* cluster.cuh - thread block clusters (from 9.0 on): barriers, and the addresses of each other's shared memory
+ * (distributed shared memory). */
 #ifndef BACKEND_CUDA_CLUSTER_CUH
 #define BACKEND_CUDA_CLUSTER_CUH
 

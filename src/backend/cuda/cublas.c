@@ -1,16 +1,19 @@
-/* cublas.c - how the product library is spoken to: opened at run time, told our row-major matrices once, and its
- * choice of algorithm made by the clock.
+/* cublas.c - the binding to cuBLASLt: loaded at run time, given our row-major matrices, its algorithms chosen by
+ * timing.
  *
- * The library thinks in columns: our C = A B is its C^T = B^T A^T with the same bytes. Sums are in fp32, fp32
- * operands are shortened (TF32) only when asked, a sum cut into parts is added up in fp32 in a fixed order: a chosen
- * algorithm gives the same bits every time. The first product of a shape, outside a capture, tries up to
- * CANDIDATES algorithms, long sums also in parts. The best few then run by turns for some milliseconds without a pause,
- * because a card at its power limit, as in a step, prefers others than one that is cool. The median decides, but the
- * winner must be clearly faster than one the library ranks before it, so that noise does not choose. What the library
- * cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. A product that adds
- * in place and its twin that does not run the same algorithm: where a plan lays a sum changes no bit. Choices can be
- * taken out and put in again, so that another process makes the same ones; when the device must be deterministic,
- * nothing is timed and the library's first choice stands. */
+ * The library is column-major: our C = A B is its C^T = B^T A^T with the same bytes. Accumulation is in fp32. fp32
+ * operands use TF32 only when asked. Split-K partial sums are added in fp32 in a fixed order, so a chosen algorithm
+ * gives the same bits every time.
+ *
+ * Choice of an algorithm: the first product of a shape, outside a capture, tries up to CANDIDATES algorithms, for long
+ * sums also split-K ones. The best few then run by turns for some milliseconds without a pause, because other
+ * algorithms are best on a card at its power limit, as in a step, than on a cool one. The median decides, but the
+ * winner must be clearly faster than one that the library ranks before it, so that noise does not decide. A product
+ * that adds in place and its twin that does not use the same algorithm, so the placement of a sum changes no bit.
+ * Choices can be exported and imported, so that another process makes the same ones. When the device must be
+ * deterministic, nothing is timed and the library's first choice is used.
+ *
+ * What the library cannot do (mixed formats, odd addresses, bf16 on cards without it) goes to cuda_launch_multiply. */
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <float.h>

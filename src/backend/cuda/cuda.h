@@ -69,12 +69,12 @@ typedef struct CudaBackend {
     Backend base; /* first: a Backend * is a CudaBackend * */
     int device;   /* its number, among the visible ones */
     char name[96], driver[48], bus_id[32];
-    bool deterministic;               /* nothing is chosen by the clock, every sum has one order */
+    bool deterministic;               /* nothing is chosen by timing, every sum has one order */
     bool tf32, trims;                 /* see BackendOptions */
     int processors;                   /* multiprocessors */
     int major, minor;                 /* compute capability */
     int64_t shared_bytes;             /* of shared memory, what a launch may ask for beside a kernel's own words */
-    bool keeps_to_mma;                /* attention does without 9.0's matrix units: for tests of the other kernels */
+    bool keeps_to_mma;                /* attention does not use wgmma on 9.0: for tests of the mma.sync kernels */
     bool gathers_all;                 /* sparse rows of any length are gathered as long ones are: for tests */
     int64_t others_bytes;             /* of device memory, what was taken before opening; -1: could not be seen */
     int64_t context_bytes;            /* of device memory, what opening took; 0: could not be seen */

@@ -1,4 +1,4 @@
-/* cuda_disk.c - how what lies on disk comes to the card: reads and writes of files as steps of a stream.
+/* cuda_disk.c - disk offload on a GPU: reads and writes of files as steps of a stream.
  *
  * A read or write is a host function on its queue's stream: the driver calls it, on a thread of its own, when the
  * steps in front of it are over, and the steps behind it wait. It is captured like any other step, so that a

@@ -1,4 +1,4 @@
-/* cuda_graph.c - how a play is issued, kept and repeated.
+/* cuda_graph.c - CUDA graphs: how a play is issued, captured and replayed.
  *
  * The first play of a program runs step by step: code is loaded, products are chosen. The second is captured into
  * a graph, which is uploaded and launched; from then on replay launches it. A capture that fails has run nothing:

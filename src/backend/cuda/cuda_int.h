@@ -1,4 +1,4 @@
-/* cuda_int.h - what the files of the frame (device, memory, machine, products) owe each other. */
+/* cuda_int.h - what the files of the frame (device, memory, machine, products) share. */
 #ifndef BACKEND_CUDA_CUDA_INT_H
 #define BACKEND_CUDA_CUDA_INT_H
 

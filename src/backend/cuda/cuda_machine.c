@@ -1,4 +1,4 @@
-/* cuda_machine.c - the card that is here as data: rates from the catalogue by its name, memory by asking. */
+/* cuda_machine.c - the present card as data: rates from the catalogue by its name, memory by asking the driver. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* cuda_memory.c - where numbers live: one range of device addresses with pages mapped under it, pinned memory, and
- * the ways in and out.
+/* cuda_memory.c - device memory: one range of addresses with pages mapped under it, pinned memory, and copies in and
+ * out.
  *
  * The device pool is reserved addresses with 2 MiB pages mapped under them, piece by piece: it takes exactly its
  * size of the card, and all of it comes back. put and get are ordered after everything queued on the compute

@@ -1,4 +1,5 @@
-/* cuda_nvml.c - what the driver's management library tells about a card: its version, who holds memory, slices.
+/* cuda_nvml.c - what the driver's management library (NVML) says about a card: its driver version, which processes hold
+ * memory, MIG slices.
  *
  * The library is opened for each question and closed again; where it is missing or answers nothing (containers
  * often hide other processes) the answer says so. */

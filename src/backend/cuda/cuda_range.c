@@ -1,5 +1,5 @@
-/* cuda_range.c - how stretches of the host's calls get names in a profiler's timeline: NVTX, from the toolkit's
- * headers, which find the profiler at run time and cost a test of a pointer when there is none. */
+/* cuda_range.c - NVTX ranges: names for stretches of the host's calls in a profiler's timeline. The toolkit's headers
+ * find the profiler at run time; without one they cost a test of a pointer. */
 #include "backend/cuda/cuda_int.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

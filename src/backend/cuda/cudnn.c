@@ -1,4 +1,4 @@
-/* cudnn.c - when cuDNN attends instead of our own kernels, and the plans it has made so far.
+/* cudnn.c - when cuDNN's attention runs instead of our own kernels, and the plans it has made so far.
  *
  * The library is loaded when a program first asks for it (AttrHeads.by), outside a capture: the first play of a
  * program is. A shape's two plans, forward and backward, are made together; if the library refuses one of them or

@@ -1,5 +1,5 @@
-/* cudnn_api.h - the few words of cuDNN's C graph interface that are used, with its numbers: the library's header is
- * not needed to build, and the library itself is looked for when a program first asks for it. */
+/* cudnn_api.h - the part of cuDNN's C graph interface that is used, with its numbers: the library's header is not
+ * needed to build, and the library itself is loaded when a program first asks for it. */
 #ifndef BACKEND_CUDA_CUDNN_API_H
 #define BACKEND_CUDA_CUDNN_API_H
 

@@ -1,4 +1,4 @@
-/* cudnn_graph.c - how causal attention is said in cuDNN's words, forward and backward.
+/* cudnn_graph.c - causal attention, forward and backward, as graphs of cuDNN's backend API.
  *
  * The library knows a graph of small operations by its pattern and answers with one fused kernel, so the graphs below
  * are the formulas, in the order the library looks for (its attention node without a graph has no causal mask).

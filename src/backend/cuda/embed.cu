@@ -1,5 +1,5 @@
-/* embed.cu - rows of a stored table by token id, whole tables decoded, and the gradient that falls back onto the
- * rows. Reference: cpu/embed.c, cpu/move.c (decode).
+/* embed.cu - embedding lookup (gather by token id), dequantisation of whole tables, and the gradient (scatter-add).
+ * Reference: cpu/embed.c, cpu/move.c (decode).
  *
  * rows: y(N,C) = table[id]: a block a row, 16 bytes a thread at a time.                2 numbers moved
  * embed_grad: dtable(V,C) = beta*dtable + rows of dx summed by id. Places of id_order with equal ids are a run,

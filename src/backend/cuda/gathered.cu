@@ -1,5 +1,5 @@
-/* gathered.cu - attention over selected keys where they are few among many: tiles of neighbouring queries over the
- * union of their selections, on tensor cores. Reference: cpu/selected.c.
+/* gathered.cu - sparse attention where the selected keys are few among many: tiles of neighbouring queries attend to
+ * the gathered union of their selections, on tensor cores. Reference: cpu/selected.c.
  *
  * gathered.cuh says what a block has and how it gathers keys. Then as in attend.cu: S = Q K^T, unselected pairs masked,
  * an online softmax, O += P V; V of a tile is prefetched while S is computed, K of the next while P V is. */

@@ -1,5 +1,5 @@
-/* gathered.cuh - what gathered.cu and gathered_grad.cu share: tiles of neighbouring queries against the union of their
- * selections. Reference: cpu/selected.c.
+/* gathered.cuh - the gather that gathered.cu and gathered_grad.cu share: tiles of neighbouring queries against the
+ * union of their selections. Reference: cpu/selected.c.
  *
  * A block has the queries of 64/group neighbouring tokens for all heads of one KV head: 64 rows, 16 a warp. It reads
  * the tokens' bits (mask.cu), a word a thread, and appends the keys that any of them has selected to a list in shared

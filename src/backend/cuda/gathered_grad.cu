@@ -1,5 +1,6 @@
-/* gathered_grad.cu - backward of attention over selected keys where rows are long and selections thin: tiles of
- * neighbouring queries over the union of their selections, on tensor cores. Reference: cpu/selected.c.
+/* gathered_grad.cu - backward of sparse attention where rows are long and selections thin: tiles of neighbouring
+ * queries over the gathered union of their selections, on tensor cores; dK and dV by atomics (scatter-add). Reference:
+ * cpu/selected.c.
  *
  *   P = 2^(S*scale*log2 e - lse2);  dP = dO V^T;  dS = P * (dP - delta)
  *   dV = P^T dO;  dK = scale*dS^T Q;  dQ = scale*dS K

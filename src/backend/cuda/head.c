@@ -1,5 +1,5 @@
-/* head.c - hidden rows become log-probabilities, and their gradient, a chunk of logits at a time (the contract
- * stands in ir/op_token.c) on the GPU. Reference: cpu/head.c.
+/* head.c - the chunked head (fused linear cross-entropy): hidden rows become log-probabilities, and their gradient, a
+ * chunk of logits at a time (the contract stands in ir/op_token.c). Reference: cpu/head.c.
  *
  * Logits stand in the workspace in the format of the hidden rows, or in fp32 where the step says so, each row padded
  * to device_logits_ld. The gradient is written over them, in the format of the hidden rows: of fp32 rows over their

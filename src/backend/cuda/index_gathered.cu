@@ -1,5 +1,5 @@
 /* index_gathered.cu - the loss of an indexer and its gradients where few keys are selected among many: neighbouring
- * tokens over the union of their selections, on tensor cores. Reference: cpu/index_loss.c.
+ * tokens over the gathered union of their selections, on tensor cores. Reference: cpu/index_loss.c.
  *
  * A block has 16 neighbouring tokens of a row; their queries of all heads and their index queries stay in shared
  * memory. It reads the tokens' bits (mask.cu), a word a thread, and appends the keys that any of them has selected to a

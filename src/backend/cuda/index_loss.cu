@@ -1,4 +1,4 @@
-/* index_loss.cu - what an indexer learns: the divergence of its scores' softmax from the attention of the heads it
+/* index_loss.cu - the indexer's loss: the KL divergence of its scores' softmax from the attention of the heads it
  * serves. Reference: cpu/index_loss.c.
  *
  * A block takes one token after another. In its rows of the workspace: p, the mean over heads of e^(q.k - lse); the

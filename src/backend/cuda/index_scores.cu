@@ -1,5 +1,5 @@
-/* index_scores.cu - an indexer's scores of all keys that queries see, for the selection: of tiles of queries, and of
- * a few queries behind a cache by warps that read its keys once, both on tensor cores. Reference: cpu/select.c.
+/* index_scores.cu - an indexer's scores of all keys that queries see, for top-k selection: of tiles of queries, and of
+ * a few queries of a KV cache by warps that read its keys once, both on tensor cores. Reference: cpu/select.c.
  *
  * Scores behind a sigmoid are sums of at most 8 numbers below 1, ranked in steps of 1/4096 (ir/sparse.h): 16 bits hold
  * the rank of a pair. Scores behind a relu are stored in fp32. Either stands in the workspace, a row a query. */

@@ -1,5 +1,5 @@
-/* join.c - which steps of different ops that follow each other go in one launch (backend.h): a table of ways, asked in
- * order. */
+/* join.c - which consecutive steps of different ops are fused into one launch (backend.h): a table of candidates, asked
+ * in order. */
 #include "backend/cuda/cuda.h"
 
 typedef struct Way {

@@ -72,7 +72,7 @@ void cuda_launch_swiglu_grad(cudaStream_t s, CudaNumbers dgate_up, const void *d
                              int64_t rows, int64_t cols);
 void cuda_launch_add(cudaStream_t s, CudaNumbers y, const void *a, const void *b, int64_t n);
 
-/* ---- rotary positions (rope.cu): y may be x ---- */
+/* ---- RoPE (rope.cu): y may be x ---- */
 
 enum { CUDA_MOST_ROPE_DIM = 512 };
 typedef struct CudaRope {
@@ -86,7 +86,7 @@ typedef struct CudaRope {
 } CudaRope;
 void cuda_launch_rope(cudaStream_t s, CudaNumbers y, const void *x, const CudaRope *r);
 
-/* ---- rows of a table (embed.cu) ---- */
+/* ---- embedding lookup: rows of a table (embed.cu) ---- */
 
 typedef struct CudaRows {
     CudaNumbers table;   /* (table_rows, cols) in fp32, bf16, fp16, int8 or nf4 */
@@ -105,7 +105,7 @@ typedef struct CudaEmbedGrad {
 } CudaEmbedGrad;
 void cuda_launch_embed_grad(cudaStream_t s, CudaNumbers dtable, CudaNumbers dx, const CudaEmbedGrad *e);
 
-/* ---- the next token (sample.cu) ---- */
+/* ---- sampling (sample.cu) ---- */
 
 enum { CUDA_MOST_VOCAB = 300000 }; /* a bit each in shared memory */
 typedef struct CudaSample { /* ir/op_sample.c */
@@ -214,8 +214,8 @@ void cuda_launch_sgd(cudaStream_t s, const CudaUpdates *u, int processors);
 
 void cuda_launch_fill(cudaStream_t s, CudaNumbers to, float *scales, int64_t rows, int64_t cols, AttrFill f);
 
-/* ---- attention: tensor cores (attend.cu, attend_grad.cu: bf16 or fp16, heads of 64, 80, 96 or 128 numbers, rows
- * of 16 bytes, sm_80 on), Hopper's matrix units (attend_sm90.cu: the same, heads of 64 and 128), and plain
+/* ---- attention: mma.sync (attend.cu, attend_grad.cu: bf16 or fp16, heads of 64, 80, 96 or 128 numbers, rows
+ * of 16 bytes, sm_80 on), wgmma on Hopper (attend_sm90.cu: the same, heads of 64 and 128), and plain
  * (attend_plain.cu: any format, heads of up to CUDA_MOST_HEAD_DIM) ---- */
 
 enum { CUDA_MOST_HEAD_DIM = 256 };
@@ -263,7 +263,7 @@ void cuda_launch_attend_join(cudaStream_t s, const CudaAttendGrad *g);  /* the p
 /* lse2, delta, tiles: before either. by_head: lse is (rows, heads, seq), as the library keeps it. */
 void cuda_launch_attend_delta(cudaStream_t s, const CudaAttendGrad *g, bool by_head);
 
-/* ---- keys and values that stay (cache.cu) ---- */
+/* ---- attention over a KV cache (cache.cu) ---- */
 
 /* Few tokens over many keys: a.last is needed, a.begin and a.lse are not used. parts: workspace (tokens, heads,
  * splits, dim + 2), when there are splits. */

@@ -1,4 +1,5 @@
-/* mask.cu - a selection as bits: of each query a bit a key of its row, so that kernels can work on tiles of pairs.
+/* mask.cu - a selection as a bit mask, one bit per key of a query's row, so that kernels can work on tiles of pairs
+ * (block-sparse attention).
  *
  * A block a token: its words are made in shared memory, from the list of keys or from what the token sees, then
  * written. Tokens that do not count have no bits. */

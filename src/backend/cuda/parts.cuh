@@ -1,4 +1,4 @@
-/* parts.cuh - the sums of parts of the rows, made by other blocks, become a weight's gradient.
+/* parts.cuh - the second pass of a reduction: partial sums made by other blocks become a weight's gradient.
  *
  *   dw[c] = beta*dw[c] + sum over p of parts[p*stride + c]: 32 columns a block, 32 threads a column, in one order. */
 #ifndef BACKEND_CUDA_PARTS_CUH

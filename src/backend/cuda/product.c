@@ -1,4 +1,4 @@
-/* product.c - how a product over a weight is cut into panels, and where its scratch comes from. */
+/* product.c - how a GEMM over a weight is split into panels, and where its scratch comes from. */
 #include "backend/cuda/product.h"
 
 /* ---- scratch ---- */

@@ -1,5 +1,5 @@
-/* product.cu - what stands around the library's products: casts, dials, random roundings, dropout, column sums,
- * and a product of our own for what the library cannot do.
+/* product.cu - what is needed around the library's GEMMs: casts, dials, stochastic rounding, dropout, column sums, and
+ * a GEMM of our own for what the library cannot do.
  *
  *   multiply     C(N,M) = alpha * A B + add + bias, any formats and strides; 64 x 64 tiles of C, 16 x 16 threads
  *                with 4 x 4 numbers each, the inner dimension 16 at a time          reference: cpu/product.c

@@ -1,4 +1,4 @@
-/* product.h - what linear, lora and head are made of: three products over a weight, and scratch.
+/* product.h - the three GEMMs over a weight that linear, lora and head are made of, and their scratch.
  *
  * Products run in the format of the activations. A weight kept in another one, quantised or not, is brought into it
  * panel by panel in scratch; a gradient that is not fp32 is computed panel by panel in fp32 and added to what is there

@@ -1,6 +1,6 @@
-/* product_codes.cuh - what the codes of a quantised weight are as numbers, two at a time as a mma takes them: for
- * products of a few and of some rows on tensor cores. int8: by their bits, the row's scale comes last. nf4: levels in
- * x's format, stretched so that they are rounded least, for a table with a copy for every lane. */
+/* product_codes.cuh - dequantisation in registers, two numbers at a time as an mma takes them, for products of a few
+ * and of some rows on tensor cores. int8: codes become numbers by their bits, the row's scale comes last. nf4: levels
+ * in x's format, stretched so that they are rounded least, from a table with a copy for every lane. */
 #ifndef BACKEND_CUDA_PRODUCT_CODES_CUH
 #define BACKEND_CUDA_PRODUCT_CODES_CUH
 

@@ -1,5 +1,5 @@
-/* product_few.cu - a product with a handful of rows (the next token of a few texts): bound by reading the weights,
- * which are read once, as they are stored. Reference: cpu/few.c.
+/* product_few.cu - GEMV: a product with a handful of rows (decode of a few requests). It is bound by reading the
+ * weights, which are read once, as they are stored. Reference: cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     w in fp32, bf16, fp16 as x is, or int8, nf4 with the scales in their rows
  *

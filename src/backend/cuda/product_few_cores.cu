@@ -1,5 +1,6 @@
-/* product_few_cores.cu - the products of product_few.cu with quantised weights and 16-bit x on tensor cores, from 8.0
- * on: the cost of a number of w is loading and decoding it, whatever the number of rows. Reference: cpu/few.c.
+/* product_few_cores.cu - GEMV with quantised weights and 16-bit x on tensor cores, from 8.0 on: the products of
+ * product_few.cu, where the cost of a weight is loading and decoding it, whatever the number of rows. Reference:
+ * cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 8; w in int8 or nf4; K whole pieces of 8 numbers
  *

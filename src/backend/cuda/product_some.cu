@@ -1,5 +1,5 @@
-/* product_some.cu - products of some rows (the next tokens of many texts) with quantised weights and 16-bit x on tensor
- * cores, from 8.0 on: w is read once, as it is stored, each number decoded once for all rows. Reference: cpu/few.c.
+/* product_some.cu - GEMM of some rows (decode of many requests) with quantised weights and 16-bit x on tensor cores,
+ * from 8.0 on: w is read once, as it is stored, each number decoded once for all rows. Reference: cpu/few.c.
  *
  *   y(N,M) = x(N,K) w(M,K)^T + bias     N <= 64; w in int8 or nf4; K whole pieces of 8 numbers
  *

@@ -1,5 +1,5 @@
-/* rope.cu - rotary positions: angles of a token, how they rotate the heads of q and k, and how keys and values get into
- * a cache. Reference: cpu/rope.c, cpu/cache.c.
+/* rope.cu - rotary position embeddings (RoPE): angles of a token, how they rotate the heads of q and k, and how keys
+ * and values are written into a KV cache. Reference: cpu/rope.c, cpu/cache.c.
  *
  *   qkv(N,(H+2G)*D): of the first H+G heads, (x_i, x_{i+D/2}) rotates by the fp32 angle position*inv_freq[i]
  * A block a token: D/2 cosines and sines go into shared memory (reduced in fp64, as on the CPU), while a thread's first

@@ -1,4 +1,4 @@
-/* rope.cuh - how a pair of numbers rotates by its token's position: angles and rounding, the same in rope.cu and
+/* rope.cuh - how RoPE rotates a pair of numbers by its token's position: angles and rounding, the same in rope.cu and
  * attend_cache.cu. */
 #ifndef BACKEND_CUDA_ROPE_CUH
 #define BACKEND_CUDA_ROPE_CUH

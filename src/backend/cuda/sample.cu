@@ -1,4 +1,4 @@
-/* sample.cu - the next token of each row: which tokens are kept, and which one a random number picks. Reference:
+/* sample.cu - sampling of the next token of each row: temperature, top-k, top-p, min-p, and the draw. Reference:
  * cpu/sample.c; the arithmetic both share stands in ir/sampling.h, so the ids are the CPU's.
  *
  *   sample  blocks of 512 threads, from 9.0 on a cluster of up to 8 a row, which share out the row and tell each other

@@ -1,5 +1,5 @@
-/* select.cu - which keys each query attends to, the cache of index keys, and what the selection holds of dense
- * attention. Reference: cpu/select.c, cpu/report.c.
+/* select.cu - top-k selection of the keys each query attends to, the cache of index keys, and the share of dense
+ * attention that the selection holds. Reference: cpu/select.c, cpu/report.c.
  *
  * A block takes one token after another. Its scores stand in a row of the block's own in the workspace, so that there
  * are as many rows as blocks, never as tokens. The k-th best is found by its bits, eight at a time; keys are written

@@ -1,4 +1,4 @@
-/* select_ranked.cu - the best keys of rows of 16-bit ranks, which index_scores.cu has left in the workspace. Reference:
+/* select_ranked.cu - top-k over rows of 16-bit ranks, which index_scores.cu has left in the workspace. Reference:
  * cpu/select.c.
  *
  * A block a query. One pass over its ranks, eight a thread at a time, counts them into bins of 32 in shared memory and

@@ -1,4 +1,4 @@
-/* selected.cu - attention over the keys that were selected for each query, and the walk back. Reference:
+/* selected.cu - attention over the keys selected for each query (gather), forward and backward. Reference:
  * cpu/selected.c.
  *
  * Forward and dQ: a block takes one token and KV head; keys are read in place, KEYS of them at a time: a thread

@@ -1,4 +1,4 @@
-/* selected_few.cu - attention of a few tokens over the keys of a cache that were selected for them, split over keys.
+/* selected_few.cu - attention of a few tokens over the selected keys of a KV cache, split over the keys (split-KV).
  * Reference: cpu/selected.c.
  *
  * A warp takes KEYS keys of a token's list for one KV head: D/8 neighbouring lanes share a key, 8 numbers each, for all

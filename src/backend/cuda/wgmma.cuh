@@ -1,5 +1,5 @@
-/* wgmma.cuh - Hopper's matrix words (sm_90a only): products that a warpgroup, four warps in step, starts and waits for,
- * with one side or both read from shared memory.
+/* wgmma.cuh - wgmma, Hopper's matrix instructions (sm_90a only): products that a warpgroup, four warps in step, starts
+ * and waits for, with one side or both read from shared memory.
  *
  * Tiles lie in shared memory as chunks of 64 numbers: a row of a chunk is 128 bytes, rows follow each other, chunks
  * follow each other, every chunk begins at a multiple of 1024 bytes, and the eight 16-byte pieces of row r stand at
