@@ -15,22 +15,33 @@
 
 typedef struct ScorePass {
     int phase;
-    Tid logp; /* (N): read after each play */
+    Tid logp, entropy; /* (N): read after each play; entropy NONE: not made */
 } ScorePass;
 
-static bool record_score(const Task *t, Job *j, Err *e) {
+static void record_score(Job *j, bool entropy) {
     Program *p = &j->ring->p;
     ScorePass *s = j->own = ARENA_NEW(&p->arena, ScorePass, 1);
     Model scored = model_twin(p, &j->m, true);
-    (void)t, (void)e;
     s->phase = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
-    s->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
+    s->logp = op_head_logp_entropy(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j),
+                                   entropy ? &s->entropy : NULL);
     prog_end_phase(p);
     ring_add_plays(j->ring, s->phase, job_micro_steps(&j->spec));
+}
+
+static bool record_logp(const Task *t, Job *j, Err *e) {
+    record_score(j, false);
     return true;
 }
 
-const Task task_scored = {.name = "unlearning", .record = record_score, .loss = job_supervised_loss};
+static bool record_logp_entropy(const Task *t, Job *j, Err *e) {
+    record_score(j, true);
+    return true;
+}
+
+const Task task_scored = {.name = "unlearning", .record = record_logp, .loss = job_supervised_loss};
+const Task task_scored_entropy = {
+    .name = "unlearning", .record = record_logp_entropy, .loss = job_supervised_loss};
 
 /* ---- the rows of an update ---- */
 
@@ -41,8 +52,8 @@ int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
 int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
     int64_t seq = job->seq, width = dense_width(job, s), tokens = job->micro_batch * seq;
     int64_t dense = width * 4 * (4 + tokens);
-    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
-           samples * 32 + dense;
+    int64_t row = seq * (12 + 4 * loss_has_entropy(s)) + (int64_t)sizeof(LossRow) + 16;
+    return rows * row + row_list_bytes(rows) + batch_bytes(rows, seq) + samples * 32 + dense;
 }
 
 static Dataset *data_of(const Tuning *t, int i) {
@@ -53,6 +64,7 @@ static void add_row(Tuning *t, LossRowKind kind, int64_t member, int64_t place, 
     int64_t seq = t->b->run->job->spec.seq;
     t->row[t->n] =
         (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
+    if (t->entropy) t->row[t->n].entropy = t->entropy + t->n * seq;
     t->member[t->n] = member;
     t->place[t->n++] = place;
 }
@@ -104,12 +116,13 @@ int tuning_fill(Tuning *t, int first) {
     return n;
 }
 
-/* Between the slots of a row and its scored tokens, which are those of weight above 0. */
-static void take_logp(Tuning *t, int first, int n) {
+/* Between the slots of a row and its scored tokens, which are those of weight above 0. to: (rows, seq). */
+static void take_scored(Tuning *t, Tid from, float *all, int first, int n) {
     int64_t seq = t->batch.seq;
+    exec_get(&t->b->run->ring->x, from, t->slots, 0, t->batch.rows * seq * 4);
     for (int i = 0; i < n; i++) {
         LossRow *r = &t->row[first + i];
-        float *to = t->logp + (first + i) * seq;
+        float *to = all + (first + i) * seq;
         r->n = 0;
         for (int64_t k = 0; k < seq; k++)
             if (t->batch.weight[i * seq + k] > 0) to[r->n++] = t->slots[i * seq + k];
@@ -134,8 +147,8 @@ static bool score_labels(Tuning *t, int first, int n, Err *e) {
     step_put_batch(run, &t->batch, s->phase);
     exec_play(x, s->phase);
     if (!exec_sync(x, e)) return false;
-    exec_get(x, s->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
-    take_logp(t, first, n);
+    take_scored(t, s->logp, t->logp, first, n);
+    if (t->entropy) take_scored(t, s->entropy, t->entropy, first, n);
     return true;
 }
 
@@ -241,6 +254,7 @@ static void init(Tuning *t, Arena *a) {
     t->place = ARENA_NEW(a, int64_t, rows);
     t->logp = ARENA_NEW(a, float, rows * s->seq);
     t->weight = ARENA_NEW(a, float, rows * s->seq);
+    if (loss_has_entropy(&b->loss)) t->entropy = ARENA_NEW(a, float, rows * s->seq);
     t->slots = ARENA_NEW(a, float, s->micro_batch * s->seq);
     t->reference = ARENA_NEW(a, double, b->forget->n);
     t->refusal_reference = ARENA_NEW(a, double, b->forget->n);

@@ -11,7 +11,8 @@
 #include "unlearn/forget.h"
 #include "unlearn/losses.h"
 
-extern const Task task_scored; /* supervised, with a phase that gives every token's log-probability */
+/* Supervised, with a phase that gives every token's log-probability; and the entropy there. */
+extern const Task task_scored, task_scored_entropy;
 /* baseline_dense.c: what a loss asks of the ring. Those beyond log-probabilities (dense.h) put the gradients of
  * logits or hidden states there themselves; a reference model, where one stands beside, has its tensors under this
  * name. */

@@ -108,7 +108,7 @@ static const Task task_hidden_beside = {.name = "unlearning on hidden states",
                                         .loss = hidden_loss};
 
 const Task *baseline_task(const LossSpec *s) {
-    if (!loss_is_dense(s)) return &task_scored;
+    if (!loss_is_dense(s)) return loss_has_entropy(s) ? &task_scored_entropy : &task_scored;
     return s->kind == LOSS_RMU ? &task_hidden_beside : loss_has_model(s) ? &task_logits_beside : &task_logits_own;
 }
 
