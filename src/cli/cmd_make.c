@@ -30,8 +30,7 @@ bool setup_check_out(const Options *o, Err *e) { /* nothing of somebody's is rep
     return n == 0 || fail(e, ERR_FAIL, "--out %s: is not empty. Choose another, or give --overwrite", out);
 }
 
-/* Room for weights of so many bytes, before the first is written. */
-static bool check_room(const Options *o, int64_t bytes, Err *e) {
+bool setup_check_room(const Options *o, int64_t bytes, Err *e) {
     const char *out = opt_text(o, OPT_OUT);
     int64_t has = file_free_bytes(out);
     if (has < 0 || bytes <= has) return true;
@@ -102,7 +101,7 @@ bool cmd_init(const Options *o, Err *e) {
     FolderOut f;
     int64_t heap, words = 0;
     if (opt_given(o, OPT_TOKENIZER) && !check_tokenizer(o, &m.config, &words, e)) return false;
-    if (!weights_make_bytes(&heap, &m.config, NULL, e) || !check_room(o, config_bytes(&m.config), e) ||
+    if (!weights_make_bytes(&heap, &m.config, NULL, e) || !setup_check_room(o, config_bytes(&m.config), e) ||
         !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok =
@@ -143,7 +142,7 @@ static bool convert_dense(const Options *o, Err *e) {
         return fail(e, ERR_FAIL,
                     "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
     if (!config_make_sparse(&m.config, e) || !set_sparse(&m.config, o, e) ||
-        !weights_make_bytes(&heap, &m.config, NULL, e) || !check_room(o, folder_bytes(m.folder), e) ||
+        !weights_make_bytes(&heap, &m.config, NULL, e) || !setup_check_room(o, folder_bytes(m.folder), e) ||
         !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok = write_config(&m.config, f.temporary, e) &&
@@ -159,12 +158,14 @@ bool cmd_convert(const Options *o, Err *e) {
     if (o->n_positional == 1 && opt_is(o, OPT_FROM, "dense")) return convert_dense(o, e);
     if (o->n_positional != 1) return fail(e, ERR_USAGE, "convert: name one file to read, such as stories260K.bin");
     const char *tokenizer = opt_text(o, OPT_TOKENIZER);
-    int64_t vocab, heap = 0, words = 0;
+    int64_t vocab, bytes, heap = 0, words = 0;
     if (!setup_check_out(o, e) || !llama2c_check(o->positional[0], &vocab, e) ||
         (tokenizer && !(tokenizer_write_llama2c(tokenizer, vocab, NULL, e) && file_size(tokenizer, &words, e))))
         return false;
     FolderOut f;
-    if (!folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
+    if (!file_size(o->positional[0], &bytes, e) || !setup_check_room(o, bytes, e) || /* fp32 there and here */
+        !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        return false;
     ModelConfig c = {0};
     bool ok = llama2c_convert(o->positional[0], f.temporary, e) && config_from_file(&c, f.temporary, e) &&
               weights_make_bytes(&heap, &c, NULL, e);
@@ -186,7 +187,7 @@ bool cmd_merge(const Options *o, Err *e) {
     int64_t heap;
     if (!weights_check_merge(m.folder, opt_text(o, OPT_ADAPTER), e) ||
         !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
-        !check_room(o, folder_bytes(m.folder), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        !setup_check_room(o, folder_bytes(m.folder), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     snprintf(from, sizeof from, "%s/config.json", m.folder);
     snprintf(to, sizeof to, "%s/config.json", f.temporary);

@@ -150,7 +150,8 @@ static ModelConfig quantised_config(const Options *o, const ModelFiles *m) {
 /* Before the report is made, which may take long. */
 static bool check_folder(const Options *o, const ModelFiles *m, Err *e) {
     ModelConfig c = quantised_config(o, m);
-    return setup_check_out(o, e) && weights_check_quantise(&c, m->folder, e);
+    int64_t bytes;
+    return setup_check_out(o, e) && weights_check_quantise(&c, m->folder, &bytes, e) && setup_check_room(o, bytes, e);
 }
 
 static bool write_folder(json_t *root, Most *most, const Options *o, const ModelFiles *m, Err *e) {

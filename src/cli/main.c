@@ -14,6 +14,7 @@
 #include "cli/elsewhere.h"
 #include "cli/places.h"
 #include "cli/rules.h"
+#include "cli/run_names.h"
 #include "obs/sensors.h"
 
 static const char version[] = "0.9.0";
@@ -134,7 +135,7 @@ __attribute__((noinline)) static int run(int argc, char **argv) {
         elsewhere_notices(&o);
         if (o.help)
             options_help(&text, c);
-        else if (rules_check(&o, RULE_OPTIONS, NULL, &e) && places_check(&o, &e)) {
+        else if (run_names_resume(&o, &e) && rules_check(&o, RULE_OPTIONS, NULL, &e) && places_check(&o, &e)) {
             stop_is_polled = !command_rows[c].ends_at_once;
             functions[c](&o, &e);
         }

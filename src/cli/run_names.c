@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
+#include "store/checkpoint.h"
 
 enum { NAME_BYTES = 2048 };
 
@@ -61,12 +63,67 @@ static void follow(Arena *a, OptValue *v, const char *base) {
 }
 
 void run_names_follow(Options *given, const char *run) {
-    static const OptId names[] = {OPT_MODEL, OPT_TOKENIZER, OPT_ADAPTER, OPT_DATA, OPT_STEP_LOG};
+    static const OptId names[] = {OPT_MODEL, OPT_TOKENIZER, OPT_ADAPTER, OPT_DATA, OPT_EVAL_DATA, OPT_STEP_LOG};
     Str base = {0};
     bool elsewhere = find_base(&base, given, run);
     for (int i = 0; i < COUNT_OF(names) && elsewhere; i++)
-        if (opt_given(given, names[i])) follow(&given->arena, &given->value[names[i]], str_text(&base));
+        if (given->value[names[i]].source == FROM_FILE)
+            follow(&given->arena, &given->value[names[i]], str_text(&base));
     str_free(&base);
+}
+
+/* ---- a run that goes on ---- */
+
+/* The folder of the config.yaml that says --out; false: a flag says it, or another file. */
+static bool config_folder(Str *folder, const Options *o) {
+    static const char name[] = "/config.yaml";
+    const OptValue *out = &o->value[OPT_OUT];
+    const char *line = out->source == FROM_FILE && out->origin ? strrchr(out->origin, ':') : NULL;
+    if (!line) return false;
+    if (!strchr(out->origin, '/')) str_add(folder, "./");
+    str_add_bytes(folder, out->origin, line - out->origin);
+    if (!str_ends(str_text(folder), name)) return false;
+    folder->data[folder->len -= (int64_t)strlen(name)] = 0;
+    return folder->len > 0;
+}
+
+/* A recipe may be named config.yaml too. */
+static bool is_run(const char *folder) {
+    char plan[NAME_BYTES];
+    int64_t *steps, n = 0;
+    snprintf(plan, sizeof plan, "%s/plan.json", folder);
+    if (file_exists(plan)) return true;
+    if (!checkpoint_list(folder, &steps, &n, NULL)) return false;
+    mem_free(steps);
+    return n > 0;
+}
+
+/* What was copied beside the run is not the log that its file names. */
+static bool check_own_log(const Options *o, const char *folder, Err *e) {
+    const OptValue *log = &o->value[OPT_STEP_LOG];
+    return log->source != FROM_FILE || opt_is(o, OPT_STEP_LOG, "auto") ||
+           fail(e, ERR_USAGE,
+                "--resume: %s/config.yaml is that of a run that was copied or moved, and names a step log in %s, which "
+                "may be another run's. Give --out and this run's own --step-log",
+                folder, log->text);
+}
+
+bool run_names_resume(Options *o, Err *e) {
+    Str folder = {0}, base = {0};
+    bool ok = true, resumes = (ON_TRAIN >> o->command & 1) && opt_given(o, OPT_RESUME);
+    if (resumes && config_folder(&folder, o) && is_run(folder.data) &&
+        !is_same_folder(folder.data, opt_text(o, OPT_OUT))) {
+        bool same_run = find_base(&base, o, folder.data);
+        if (same_run) run_names_follow(o, folder.data);
+        ok = same_run || check_own_log(o, folder.data, e);
+        if (!same_run && ok)
+            log_line("--config: lies in the folder of a run, which goes on there (%s) and not in %s", folder.data,
+                     opt_text(o, OPT_OUT));
+        options_settle(o, OPT_OUT, arena_strdup(&o->arena, folder.data), "--config");
+    }
+    str_free(&folder);
+    str_free(&base);
+    return ok;
 }
 
 bool run_names_check_data(const Options *given, const char *run, Err *e) {

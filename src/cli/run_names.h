@@ -10,6 +10,9 @@
 
 /* given: options read from the config.yaml of that run folder. */
 void run_names_follow(Options *given, const char *run);
+/* --resume with a config.yaml that lies in a run's folder goes on there, also where the file names another: the run was
+ * moved or copied, or is called from another folder. Nothing is done for other commands. */
+bool run_names_resume(Options *o, Err *e);
 /* Refuses, with what to do about it, a run whose data is not found. */
 bool run_names_check_data(const Options *given, const char *run, Err *e);
 

@@ -65,6 +65,8 @@ bool setup_fall_back(JobSpec *s, const Options *o, const Machine *m, Err *e); /*
 
 /* --out may be written: it is not there, empty, or --overwrite was given. */
 bool setup_check_out(const Options *o, Err *e);
+/* The disk of --out has room for weights of so many bytes: asked before the first is written. */
+bool setup_check_room(const Options *o, int64_t bytes, Err *e);
 
 /* Who attends on a GPU; packed: rows may hold several samples. */
 bool setup_attention(JobSpec *s, const Options *o, bool packed, Err *e);

@@ -44,7 +44,8 @@ struct Scorer {
     int64_t first, last, capacity;
     int64_t warned;
     double quickest_start; /* seconds from a process's start to its first reply; 0: none has replied */
-    bool warned_of_failures;
+    int64_t deaths; /* processes in a row that left without a reply, while the command never gave one; -1: it has */
+    bool warned_of_failures, warned_of_deaths;
     bool had_all_the_time; /* one that was starting up did not reply in all of its time */
     char why[200];         /* the latest sample that got no reply */
     ScorerFacts facts;
@@ -58,11 +59,15 @@ static void request_free(ScoreRequest *a) {
     *a = (ScoreRequest){0};
 }
 
+/* It may take a minute to start, and a start in vain for every sample would be most of the run. */
+static bool has_given_up(const Scorer *s) { return s->deaths >= SCORER_TRIES; }
+
 /* The sample is over: it is counted, named when something went wrong, and handed over. */
 static void end_request(Scorer *s, ScoreRequest *ask, const Score *score) {
     s->facts.ended[score->end]++;
-    if (score->end > SCORE_NONE) snprintf(s->why, sizeof s->why, "%s", score->why);
-    if (score->end > SCORE_NONE && s->warned++ < WARNINGS)
+    bool says_why = score->end > SCORE_NONE && !has_given_up(s);
+    if (says_why) snprintf(s->why, sizeof s->why, "%s", score->why);
+    if (says_why && s->warned++ < WARNINGS)
         log_warn("reward of %s: %s. It counts as missing%s", ask->name, score->why,
                  s->warned == WARNINGS ? "; further ones are counted, not named" : "");
     s->fn(s->user, score);
@@ -76,9 +81,12 @@ static void end_work(Scorer *s, Worker *w, ScoreEnd end, double reward, const ch
     if (w->fresh && end <= SCORE_NONE && (s->quickest_start == 0 || taken < s->quickest_start))
         s->quickest_start = fmax(taken, 1e-9);
     s->had_all_the_time |= w->fresh && end == SCORE_LATE;
+    bool died = w->fresh && end == SCORE_DIED;
     w->busy = w->fresh = false;
     w->got = 0;
     end_request(s, &w->ask, &score);
+    if (end <= SCORE_NONE) s->deaths = -1;
+    if (s->deaths >= 0) s->deaths = died ? s->deaths + 1 : 0;
 }
 
 /* ---- processes ---- */
@@ -111,9 +119,22 @@ static double start_seconds(const Scorer *s) {
     return s->had_all_the_time ? 0 : all;
 }
 
+/* The next sample costs no start. */
+static void pass_over(Scorer *s) {
+    ScoreRequest ask = s->queue[s->first++];
+    Score score = {.id = ask.id, .reward = NAN, .end = SCORE_DIED};
+    snprintf(score.why, sizeof score.why, "the command is not started again: it left %d times and never replied",
+             SCORER_TRIES);
+    end_request(s, &ask, &score);
+}
+
 /* Takes the next sample from the queue. A process that cannot be started costs it. */
 static void give_work(Scorer *s, Worker *w) {
     Err e = {0};
+    if (!w->child.pid && has_given_up(s)) {
+        pass_over(s);
+        return;
+    }
     w->ask = s->queue[s->first++];
     w->busy = true;
     w->sent = 0;
@@ -257,6 +278,12 @@ static void drop_all(Scorer *s) {
 /* Once: nothing that was tried so far got a reply that can be used. The run goes on, with rewards missing. */
 static void warn_of_failures(Scorer *s) {
     const int64_t *ended = s->facts.ended, tries = ended[SCORE_LATE] + ended[SCORE_DIED] + ended[SCORE_RUBBISH];
+    if (has_given_up(s) && !s->warned_of_deaths) {
+        s->warned_of_deaths = s->warned_of_failures = true;
+        log_warn("the reward command left %d times in a row and never replied; the latest: %s. It is not started "
+                 "again, and the rewards it would give are missing from here on: mend it, and go on with --resume",
+                 SCORER_TRIES, s->why);
+    }
     if (s->warned_of_failures || tries < SCORER_TRIES || ended[SCORE_GIVEN] || ended[SCORE_NONE]) return;
     s->warned_of_failures = true;
     log_warn("the reward command has not scored one of the first %lld samples; the latest: %s. Is it the right one? It "

@@ -11,7 +11,9 @@
  * A process that does not reply in time, ends, or writes anything else costs that sample (its reward is missing),
  * is counted, named once in the log, ended with all it started, and started again when it is next needed. The run
  * goes on; a command that has failed SCORER_TRIES samples and never scored one is warned about, as it may be the wrong
- * one. Whatever a process writes beside its reply ends it too, as nobody can tell what the next line would answer.
+ * one. One whose processes left SCORER_TRIES times in a row before it ever replied is not started again: it is named
+ * once, and further samples are SCORE_DIED without a process. Whatever a process writes beside its reply ends it too,
+ * as nobody can tell what the next line would answer.
  *
  * One thread owns a scorer. Nothing here waits but scorer_pump and scorer_finish. Memory is bounded: what was
  * submitted, and reply_bytes for each process. */

@@ -133,7 +133,7 @@ static void add_curve(Str *out, const Curve *c, int64_t peak, bool gpu, bool utf
 
 void wrap_text(Str *out, const Wrapped *w, bool utf8) {
     str_addf(out, "%s, exit code %d\n", units_seconds(w->seconds).s, w->code);
-    str_addf(out, "host memory  peak %11s  ", units_bytes(w->host_peak_bytes).s);
+    str_addf(out, "host memory  peak %11s  ", w->host_peak_bytes > 0 ? units_bytes(w->host_peak_bytes).s : "not seen");
     add_curve(out, &w->curve, w->host_peak_bytes, false, utf8);
     str_add_char(out, '\n');
     if (w->gpu_peak_bytes < 0) return;
@@ -146,7 +146,7 @@ json_t *wrap_json(const Wrapped *w) {
     json_t *o = json_object(), *curve = json_array();
     json_object_set_new(o, "exit_code", json_integer(w->code));
     json_object_set_new(o, "seconds", json_real(w->seconds));
-    json_object_set_new(o, "host_peak_bytes", json_integer(w->host_peak_bytes));
+    json_object_set_new(o, "host_peak_bytes", w->host_peak_bytes > 0 ? json_integer(w->host_peak_bytes) : json_null());
     json_object_set_new(o, "gpu_peak_bytes",
                         w->gpu_peak_bytes < 0 ? json_null() : json_integer(w->gpu_peak_bytes));
     for (int i = 0; i < w->curve.n; i++) {

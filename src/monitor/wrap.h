@@ -26,7 +26,7 @@ typedef struct Wrapped {
     int code; /* its exit code, or 128 + the signal that ended it */
     double seconds;
     int64_t host_peak_bytes; /* resident, of all processes together; of the largest alone where that was never seen
-                                more */
+                                more; 0: no look met one, and the kernel keeps no figure */
     int64_t gpu_peak_bytes;  /* -1: there is no GPU */
     Curve curve;
 } Wrapped;

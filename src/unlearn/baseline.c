@@ -18,9 +18,8 @@ int64_t baseline_rows(const LossSpec *s, int64_t batch, bool refusals) {
 }
 
 int64_t baseline_bytes(const LossSpec *s, const JobSpec *job, int64_t rows, int64_t samples) {
-    int64_t seq = job->seq;
-    return rows * (seq * 12 + (int64_t)sizeof(LossRow) + 16) + row_list_bytes(rows) + batch_bytes(rows, seq) +
-           samples * 32 + dense_bytes(s, job);
+    int64_t seq = job->seq, row = seq * (12 + 4 * loss_has_entropy(s)) + (int64_t)sizeof(LossRow) + 16;
+    return rows * row + row_list_bytes(rows) + batch_bytes(rows, seq) + samples * 32 + dense_bytes(s, job);
 }
 
 static Dataset *data_of(const Tuning *t, int i) {
@@ -31,6 +30,7 @@ static void add_row(Tuning *t, LossRowKind kind, int64_t member, int64_t place, 
     int64_t seq = t->b->run->job->spec.seq;
     t->row[t->n] =
         (LossRow){.kind = kind, .pair = pair, .logp = t->logp + t->n * seq, .weight = t->weight + t->n * seq};
+    if (t->entropy) t->row[t->n].entropy = t->entropy + t->n * seq;
     t->member[t->n] = member;
     t->place[t->n++] = place;
 }
@@ -82,15 +82,24 @@ int tuning_fill(Tuning *t, int first) {
     return n;
 }
 
-/* Between the slots of a row and its scored tokens, which are those of weight above 0. */
-static void take_logp(Tuning *t, int first, int n) {
+/* The scored tokens of a row are those of weight above 0. */
+static void count_scored(Tuning *t, int first, int n) {
     int64_t seq = t->batch.seq;
     for (int i = 0; i < n; i++) {
         LossRow *r = &t->row[first + i];
-        float *to = t->logp + (first + i) * seq;
         r->n = 0;
+        for (int64_t k = 0; k < seq; k++) r->n += t->batch.weight[i * seq + k] > 0;
+    }
+}
+
+/* Numbers of the scored tokens, packed to the front of each row of all (rows, seq). */
+static void take_scored(Tuning *t, Tid from, float *all, int first, int n) {
+    int64_t seq = t->batch.seq;
+    exec_get(&t->b->run->ring->x, from, t->slots, 0, t->batch.rows * seq * 4);
+    for (int i = 0; i < n; i++) {
+        float *to = all + (first + i) * seq;
         for (int64_t k = 0; k < seq; k++)
-            if (t->batch.weight[i * seq + k] > 0) to[r->n++] = t->slots[i * seq + k];
+            if (t->batch.weight[i * seq + k] > 0) *to++ = t->slots[i * seq + k];
     }
 }
 
@@ -105,14 +114,15 @@ static void put_weights(Tuning *t, int first, int n) {
     }
 }
 
-static bool score_labels(Tuning *t, Err *e) {
+static bool score_labels(Tuning *t, int first, int n, Err *e) {
     Run *run = t->b->run;
     const BaselineRing *r = run->job->own;
     Exec *x = &run->ring->x;
     step_put_batch(run, &t->batch, r->score);
     exec_play(x, r->score);
     if (!exec_sync(x, e)) return false;
-    exec_get(x, r->logp, t->slots, 0, t->batch.rows * t->batch.seq * 4);
+    take_scored(t, r->logp, t->logp, first, n);
+    if (t->entropy) take_scored(t, r->entropy, t->entropy, first, n);
     t->out->forward_passes++;
     return true;
 }
@@ -122,8 +132,8 @@ static bool score(Tuning *t, bool wanted, Err *e) {
     for (int first = 0, n; first < t->n; first += n) {
         if (!stop_check(e)) return false;
         n = tuning_fill(t, first);
-        if (wanted && !score_labels(t, e)) return false;
-        take_logp(t, first, n);
+        count_scored(t, first, n);
+        if (wanted && !score_labels(t, first, n, e)) return false;
     }
     return true;
 }
@@ -220,6 +230,7 @@ static void init(Tuning *t, Arena *a) {
     t->place = ARENA_NEW(a, int64_t, rows);
     t->logp = ARENA_NEW(a, float, rows * s->seq);
     t->weight = ARENA_NEW(a, float, rows * s->seq);
+    if (loss_has_entropy(&b->loss)) t->entropy = ARENA_NEW(a, float, rows * s->seq);
     t->slots = ARENA_NEW(a, float, s->micro_batch * s->seq);
     t->reference = ARENA_NEW(a, double, b->forget->n);
     t->refusal_reference = ARENA_NEW(a, double, b->forget->n);

@@ -6,7 +6,7 @@
 
 typedef struct BaselineRing { /* Job.own */
     int score;         /* phase: log-probabilities of labels, ... */
-    Tid logp;          /* ... (N), read after each play */
+    Tid logp, entropy; /* ... and entropies (NONE: not made): (N), read after each play */
     Model *reference;  /* NULL: there is none */
     Tid terms;         /* input (N, HEAD_TERMS), or (N, DISTANCE_WORDS) for rmu */
     Tid toward;        /* input (C): rmu's direction */
@@ -22,6 +22,7 @@ typedef struct Tuning {
     LossRow *row;
     int64_t *member;                       /* of the data, or of the refusals */
     float *logp, *weight;                  /* (rows, seq): of scored tokens, packed to the front of each row */
+    float *entropy;                        /* the same, of a loss that has them; NULL: it has none */
     float *slots;                          /* (micro-batch, seq) as the device gives and takes them */
     double *reference, *refusal_reference; /* nll of the reference, by place in the forget set */
     int64_t *place;                        /* of a row: its place in the forget set */

@@ -20,12 +20,13 @@ static Tid token_input(Job *j, const char *name, int64_t words) {
     return prog_tensor(&j->ring->p, name, ROLE_INPUT, FMT_F32, words > 1 ? 2 : 1, DIMS(rows, words));
 }
 
-static BaselineRing *record_score(Job *j) {
+static BaselineRing *record_score(Job *j, bool entropy) {
     Program *p = &j->ring->p;
     BaselineRing *r = j->own = ARENA_NEW(&p->arena, BaselineRing, 1);
     Model scored = model_twin(p, &j->m, true);
     r->score = prog_begin_phase(p, "score", MAX2(j->spec.accum, 2));
-    r->logp = op_head_logp(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j));
+    r->logp = op_head_logp_entropy(p, job_hidden(j, &scored), scored.head, j->labels, job_head_attr(j),
+                                   entropy ? &r->entropy : NULL);
     prog_end_phase(p);
     ring_add_plays(j->ring, r->score, job_micro_steps(&j->spec));
     return r;
@@ -60,14 +61,15 @@ static Tid reference_rows(Job *j, int tap_layer) {
 }
 
 static BaselineRing *record_terms(Job *j, const char *name, int64_t words) {
-    BaselineRing *r = record_score(j);
+    BaselineRing *r = record_score(j, false);
     r->terms = token_input(j, name, words);
     r->told_weight = token_input(j, "told_weight", 1);
     r->told = prog_tensor(&j->ring->p, "told_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
     return r;
 }
 
-static bool record_scored(const Task *t, Job *j, Err *e) { return record_score(j) != NULL; }
+static bool record_scored(const Task *t, Job *j, Err *e) { return record_score(j, false) != NULL; }
+static bool record_scored_entropy(const Task *t, Job *j, Err *e) { return record_score(j, true) != NULL; }
 static bool record_logits(const Task *t, Job *j, Err *e) { return record_terms(j, "terms", HEAD_TERMS) != NULL; }
 
 static bool record_logits_beside(const Task *t, Job *j, Err *e) {
@@ -108,6 +110,8 @@ static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
 }
 
 static const Task task_scored = {.name = "unlearning", .record = record_scored, .loss = job_supervised_loss};
+static const Task task_scored_entropy = {
+    .name = "unlearning", .record = record_scored_entropy, .loss = job_supervised_loss};
 static const Task task_logits = {.name = "unlearning on logits", .record = record_logits, .loss = logits_loss};
 static const Task task_logits_beside = {
     .name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};
@@ -115,7 +119,7 @@ static const Task task_hidden_beside = {
     .name = "unlearning on hidden states", .record = record_hidden_beside, .loss = hidden_loss};
 
 const Task *baseline_task(const LossSpec *s) {
-    if (!loss_is_dense(s)) return &task_scored;
+    if (!loss_is_dense(s)) return loss_has_entropy(s) ? &task_scored_entropy : &task_scored;
     return s->kind == LOSS_RMU ? &task_hidden_beside : loss_has_model(s) ? &task_logits_beside : &task_logits;
 }
 

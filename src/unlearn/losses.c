@@ -27,6 +27,7 @@ LossSpec loss_defaults(LossKind kind) {
 
 bool loss_has_retain(const LossSpec *s) { return s->alpha > 0 && s->kind != LOSS_GRADASCENT && s->kind != LOSS_CEU; }
 bool loss_is_dense(const LossSpec *s) { return s->kind >= LOSS_UNDIAL || (s->divergence && loss_has_retain(s)); }
+bool loss_has_entropy(const LossSpec *s) { return s->kind == LOSS_CEU; }
 bool loss_has_model(const LossSpec *s) {
     return s->kind == LOSS_UNDIAL || s->kind == LOSS_RMU || (s->divergence && loss_has_retain(s));
 }
@@ -103,13 +104,17 @@ static double weighted_ascent(const LossSpec *s, const LossRow *r, double tokens
     return loss;
 }
 
-/* dL/dlogits = p - q with q = p without the label, renormalised; that is p/(1-p) times d logp / dlogits. */
+/* dL/dlogits = p - q with q = p without the label, renormalised; that is p/(1-p) times d logp / dlogits. The value is
+ * - sum over the others of q log p = (entropy + p log p of the label) / (1 - p); none of them is likelier than 1 - p,
+ * which holds where entropy's rounding does not. */
 static double ceu(const LossSpec *s, const LossRow *r, double tokens) {
+    double loss = 0;
     for (int64_t i = 0; i < r->n; i++) {
-        double rest = -expm1((double)r->logp[i]);
-        r->weight[i] = i ? (float)(-s->gamma * exp((double)r->logp[i]) / fmax(rest, 1e-12) / tokens) : 0;
+        double logp = (double)r->logp[i], p = exp(logp), rest = fmax(-expm1(logp), 1e-12);
+        r->weight[i] = i ? (float)(-s->gamma * p / rest / tokens) : 0;
+        if (i) loss += s->gamma * fmax(((double)r->entropy[i] + p * logp) / rest, -log(rest)) / tokens;
     }
-    return (double)NAN;
+    return loss;
 }
 
 static double retain(const LossSpec *s, const LossRow *r, double tokens) {

@@ -62,6 +62,7 @@ extern const char *const loss_names[LOSS_KINDS];
 LossSpec loss_defaults(LossKind kind); /* as their authors and open-unlearning have them */
 bool loss_has_retain(const LossSpec *s);
 bool loss_is_dense(const LossSpec *s);  /* beyond log-probabilities of labels */
+bool loss_has_entropy(const LossSpec *s); /* its value is a function of the entropies too */
 bool loss_has_model(const LossSpec *s); /* the reference stands beside the model: a frozen copy, or no adapters */
 
 typedef enum LossRowKind { ROW_FORGET, ROW_RETAIN, ROW_REFUSAL } LossRowKind;
@@ -69,13 +70,14 @@ typedef enum LossRowKind { ROW_FORGET, ROW_RETAIN, ROW_REFUSAL } LossRowKind;
 typedef struct LossRow { /* one answer */
     LossRowKind kind;
     int pair;          /* of a refusal: the number of the row it stands in for */
-    const float *logp; /* [n] of its scored tokens */
-    float *weight;     /* [n] gets -dL/dlogp */
+    const float *logp;    /* [n] of its scored tokens */
+    const float *entropy; /* [n] nats, of ceu alone */
+    float *weight;        /* [n] gets -dL/dlogp */
     int64_t n;
     double reference; /* nll of the reference */
 } LossRow;
 
-/* Of one update. NaN for ceu, whose value is no function of these. */
+/* Of one update. */
 double loss_weights(const LossSpec *s, const LossRow *row, int n);
 
 #endif

@@ -94,7 +94,7 @@ static bool write_stored(StWriter *w, const ModelConfig *c, const StSet *s, cons
            source_convert(&from, piece, stored_as(c, t), n, t->dim[t->rank - 1], write_on, w, e);
 }
 
-bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e) {
+bool weights_check_quantise(const ModelConfig *c, const char *model_folder, int64_t *bytes, Err *e) {
     StSet s;
     if (!st_open(&s, model_folder, e)) return false;
     Names names = {0};
@@ -105,6 +105,9 @@ bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err 
         Source from;
         ok = source_open(&from, &s, t->file_name, t->rank, t->dim, e);
     }
+    StSizes sizes = {0};
+    ok = ok && st_write_sizes(&sizes, names.entry, names.n, true, st_shard_bytes(), e);
+    *bytes = sizes.bytes;
     names_free(&names);
     st_close(&s);
     return ok;

@@ -50,7 +50,8 @@ bool weights_complete(const ModelConfig *c, const char *model_folder, const char
  * c->quant_head its head as int8, and the rest as c->dtype; read tensor by tensor from a plain folder or one by
  * bitsandbytes. */
 bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e);
-bool weights_check_quantise(const ModelConfig *c, const char *model_folder, Err *e); /* all of it is there, in shape */
+/* All of it is there, in shape. *bytes: of the files that will hold it. */
+bool weights_check_quantise(const ModelConfig *c, const char *model_folder, int64_t *bytes, Err *e);
 
 uint64_t weights_checksum(Exec *x, Role role); /* of all bytes, in program order */
 uint64_t weights_digest(Exec *x, Role role);   /* the same purpose, made by all threads: for states of a step log */

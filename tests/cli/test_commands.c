@@ -364,3 +364,37 @@ TEST(a_result_of_random_weights_has_the_tokenizer_it_was_trained_with) {
         ran_free(&r);
     }
 }
+
+/* ---- a run that was copied ---- */
+
+static int checkpoint_of(const char *run, int step) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s/checkpoint-%d", test_tmp(), run, step);
+    return file_is_dir(path);
+}
+
+/* `snug train --config copy/config.yaml --resume` went on in the folder that the file names: the original. */
+TEST(a_copied_run_goes_on_in_its_own_folder) {
+    static const char *const resume = "train --config %s/config.yaml --resume --steps %d --threads 1";
+    char command[1500];
+    snug_make_job((SnugJob){1, 16, 32});
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 32 --global-batch 4 --steps 2 --threads 1 --step-log",
+                     test_path("m"), test_path("rows.jsonl"), test_path("run"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    snprintf(command, sizeof command, "cp -r %s %s", test_path("run"), test_path("copy"));
+    EXPECT(system(command) == 0);
+    r = snug_run(resume, test_path("copy"), 4);
+    EXPECT(r.code == 0 && strstr(str_text(&r.err), "goes on there"));
+    EXPECT(checkpoint_of("copy", 4) && checkpoint_of("run", 2) && !checkpoint_of("run", 4));
+    ran_free(&r);
+    r = snug_run(resume, test_path("run"), 3); /* the original's own file says nothing new */
+    EXPECT(r.code == 0 && !strstr(str_text(&r.err), "goes on there") && checkpoint_of("run", 3));
+    ran_free(&r);
+    snprintf(command, sizeof command, "cp -r %s %s && rm -r %s/checkpoint-3", test_path("run"), test_path("less"),
+             test_path("less"));
+    EXPECT(system(command) == 0);
+    r = snug_run(resume, test_path("less"), 5); /* nothing to go on from there, and the original is not asked */
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "holds no complete checkpoint") && !checkpoint_of("run", 5));
+    ran_free(&r);
+}

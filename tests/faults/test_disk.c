@@ -136,6 +136,8 @@ TEST(a_model_that_the_disk_cannot_hold_is_not_begun) {
         "init --model qwen2.5-72b --out out/deeper/m",
         "convert --from dense ../model --out out/m",
         "merge --model ../model --adapter ../lora/out/adapter --out out/m",
+        "quantize --model ../model --quantize nf4 --out out/m",
+        "convert --from llama2c ../tiny.bin --out out/m",
     };
     const char *binary;
     if (!make_world(&binary) || !may_mount()) return;

@@ -351,6 +351,30 @@ TEST(a_command_that_hangs_does_not_cost_its_start_again_and_again) {
     log_quiet(false);
 }
 
+/* A start in vain was paid for every sample. */
+TEST(a_command_that_dies_while_it_starts_does_not_cost_its_start_for_every_sample) {
+    enum { SAMPLES = 40, PROCESSES = 2 };
+    static const char starts[] = "echo x >>\"$0\"; read -r line; exit 3\n";
+    Scorer *s;
+    Seen seen;
+    Str starts_of = {0};
+    Err e = {0};
+    char file[600];
+    snprintf(file, sizeof file, "%s/starts", test_tmp());
+    const char *argv[] = {"sh", "-c", starts, file, NULL};
+    log_quiet(true);
+    if (open_scorer(&s, &seen, argv, PROCESSES, LONG)) {
+        for (int i = 0; i < SAMPLES; i++) submit(s, i, "any");
+        EXPECT_OK(scorer_finish(s, NULL, NULL, &e));
+        EXPECT(seen.n == SAMPLES && scorer_facts(s).ended[SCORE_DIED] == SAMPLES);
+        EXPECT(strstr(seen.score[SAMPLES - 1].why, "is not started again"));
+        scorer_close(s);
+        EXPECT(file_read(file, &starts_of, 0, &e) && starts_of.len <= 2 * (SCORER_TRIES + PROCESSES));
+    }
+    log_quiet(false);
+    str_free(&starts_of);
+}
+
 TEST(a_command_that_never_scores_a_sample_costs_every_one_and_the_run_goes_on) {
     Scorer *s;
     Seen seen;

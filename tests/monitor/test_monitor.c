@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "monitor/wrap.h"
 #include "obs/status.h"
 #include "tests/monitor/fakes.h"
 #include "tests/snug.h"
@@ -215,6 +216,16 @@ TEST(the_peak_of_a_command_counts_all_that_it_started) {
     json_decref(j);
     ran_free(&r);
     unsetenv("FAKE_NVML_PID_FILE");
+}
+
+TEST(a_peak_that_nobody_saw_is_not_zero) {
+    Wrapped w = {.gpu_peak_bytes = -1};
+    Str text = {0};
+    json_t *j = wrap_json(&w);
+    wrap_text(&text, &w, false);
+    EXPECT(json_is_null(json_object_get(j, "host_peak_bytes")) && strstr(str_text(&text), "not seen"));
+    json_decref(j);
+    str_free(&text);
 }
 
 /* No look may meet it: the kernel's own figure counts, and nothing of ours but what a started process begins with. */

@@ -115,6 +115,7 @@ TEST(every_loss_forgets_and_takes_what_was_planned) {
                    json_number_value(json_object_get(j, "first_loss")));
         if (!EXPECT(after > before - (weak ? 0.5 : 0)))
             test_note("    %s: %.4f -> %.4f", loss_names[kind], before, after);
+        EXPECT(json_is_real(json_object_get(j, "loss")) && json_is_real(json_object_get(j, "first_loss")));
         EXPECT(json_number_value(json_object_get(j, "updates")) == 12); /* two an epoch: 2 and 1 samples */
         EXPECT(json_number_value(json_object_get(j, "planned_bytes")) ==
                json_number_value(json_object_get(j, "measured_bytes")));
