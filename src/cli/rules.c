@@ -1,7 +1,6 @@
 /* rules.c - which option has no effect beside which, and what a person is told about it. */
 #include "cli/rules.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/http.h"
@@ -308,14 +307,7 @@ int rules_count(void) { return COUNT_OF(rules); }
 /* ---- the check ---- */
 
 static bool is_one_of(const Options *o, OptId id, const char *values) {
-    for (const char *v = values; *v; v += *v == '|') {
-        char one[24];
-        int len = (int)strcspn(v, "|");
-        snprintf(one, sizeof one, "%.*s", len, v);
-        if (opt_is(o, id, one)) return true;
-        v += len;
-    }
-    return false;
+    return opt_text(o, id) && str_is_among(opt_text(o, id), values);
 }
 
 /* The length of a row counts whoever chose it. */
