@@ -82,6 +82,7 @@ bool st_write_folder_begin(StWriter **w, const char *folder, const StTensor *ten
 bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e);
 bool st_write_end(StWriter *w, Err *e);  /* refuses when bytes are missing; frees w either way */
 void st_write_abort(StWriter *w);        /* leaves no file of this writer behind; NULL is fine */
+bool st_write_close(StWriter *w, bool ok, Err *e); /* end, or where it is not ok abort: gives whether all is there */
 
 /* From here on st_write_data is refused once the process was asked to leave (base/stop.h). */
 void st_write_interruptible(StWriter *w);
