@@ -2,7 +2,6 @@
  * evaluator and rewards. The models take turns in memory: base, tuned, evaluator. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -58,15 +57,12 @@ static bool find_tuned(Comparison *c, Err *e) {
     Policy *base = &c->policy[BASE], *tuned = &c->policy[TUNED];
     base->model = tuned->model = c->base.has_folder ? c->base.folder : opt_text(c->o, OPT_MODEL);
     for (int i = 0; i < COUNT_OF(places); i++) {
-        char path[1200];
         snprintf(c->tuned, sizeof c->tuned, "%s%s", dir, places[i]);
-        snprintf(path, sizeof path, "%s/adapter_config.json", c->tuned);
-        if (file_exists(path)) {
+        if (file_exists(file_in(c->tuned, "adapter_config.json").s)) {
             snprintf(tuned->adapter, sizeof tuned->adapter, "%s", c->tuned);
             return true;
         }
-        snprintf(path, sizeof path, "%s/config.json", c->tuned);
-        if (file_exists(path)) {
+        if (file_exists(file_in(c->tuned, "config.json").s)) {
             tuned->model = c->tuned;
             return true;
         }

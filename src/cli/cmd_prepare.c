@@ -75,11 +75,9 @@ static bool check_names(const Options *o, Err *e) {
 
 /* As training finds it: the tokenizer's, else that of the model it lies with. */
 static bool find_eos(int32_t *eos, const Tokenizer *t, const char *folder, Err *e) {
-    char path[1200];
     ModelConfig config;
     *eos = tokenizer_eos(t);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    if (*eos < 0 && file_exists(path)) {
+    if (*eos < 0 && file_exists(file_in(folder, "config.json").s)) {
         if (!config_from_file(&config, folder, e)) return false;
         *eos = config.eos_id;
     }

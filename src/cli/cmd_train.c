@@ -333,7 +333,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     json_object_set_new(o, "finished_before", json_boolean(r->finished));
     const char *name = opt_text(session->base.o, OPT_RUN_NAME);
     if (name) json_object_set_new(o, "run_name", json_string(name));
-    json_object_set_new(o, "result", json_string(r->result));
+    json_object_set_new(o, "result", json_string(r->result.s));
     if (session->task) session->task->result(session, o);
     show_print_digits(o, JSON_ALL_DIGITS);
 }
@@ -363,7 +363,7 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     else if (r->stopped_by)
         log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->base.run.o.dry_run) log_line("dry run: everything but the steps was done");
-    else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
+    else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result.s);
     if (r->skipped_steps)
         log_line("%lld of them were skipped (%s)", (long long)r->skipped_steps,
                  s->base.job.unscale ? "--loss-scale" : "--on-spike, --on-nonfinite");

@@ -229,25 +229,20 @@ static bool generate(Evaluation *v, Err *e) {
 
 /* What making the model took stands beside its weights; it goes along with the evaluation. */
 static bool copy_efficiency(const char *out, const char *model, Err *e) {
-    char from[1200], to[1200];
     json_t *spent = NULL;
-    snprintf(from, sizeof from, "%.1000s/EFFICIENCY.json", model);
-    if (!file_exists(from)) return true;
-    snprintf(to, sizeof to, "%.1000s/EFFICIENCY.json", out);
-    bool ok = jsonfile_read(&spent, from, 1 << 20, e) && jsonfile_write(to, spent, e);
+    FilePath from = file_in(model, "EFFICIENCY.json");
+    if (!file_exists(from.s)) return true;
+    bool ok = jsonfile_read(&spent, from.s, 1 << 20, e) && jsonfile_write(file_in(out, "EFFICIENCY.json").s, spent, e);
     json_decref(spent);
     return ok;
 }
 
 static bool write_files(const Evaluation *v, const json_t *all, const json_t *summary, Err *e) {
-    char path[1200];
     const char *out = opt_text(v->o, OPT_OUT);
     if (!out) return true;
-    if (!file_make_dirs(out, e)) return false;
-    snprintf(path, sizeof path, "%s/TOFU_EVAL.json", out);
-    if (!jsonfile_write(path, all, e)) return false;
-    snprintf(path, sizeof path, "%s/TOFU_SUMMARY.json", out);
-    return jsonfile_write(path, summary, e) && copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
+    return file_make_dirs(out, e) && jsonfile_write(file_in(out, "TOFU_EVAL.json").s, all, e) &&
+           jsonfile_write(file_in(out, "TOFU_SUMMARY.json").s, summary, e) &&
+           copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
 }
 
 static bool report(Evaluation *v, Err *e) {
@@ -272,10 +267,9 @@ static bool report(Evaluation *v, Err *e) {
 
 /* An evaluation that took hours is not replaced by a slip. */
 static bool check_out(const Options *o, Err *e) {
-    char path[1200];
     if (!opt_given(o, OPT_OUT) || opt_flag(o, OPT_OVERWRITE)) return true;
-    snprintf(path, sizeof path, "%.1000s/TOFU_EVAL.json", opt_text(o, OPT_OUT));
-    return !file_exists(path) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
+    FilePath path = file_in(opt_text(o, OPT_OUT), "TOFU_EVAL.json");
+    return !file_exists(path.s) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path.s);
 }
 
 /* The retrained model's truth ratios are those of the same questions. */
@@ -328,12 +322,11 @@ typedef struct Comparison {
 } Comparison;
 
 static bool read_compared(Comparison *c, const char *folder, Err *e) {
-    char path[1200];
     json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
-    snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
-    if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
-    snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
-    if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
+    FilePath efficiency = file_in(folder, "EFFICIENCY.json");
+    if (!jsonfile_read(summary, file_in(folder, "TOFU_SUMMARY.json").s, 1 << 24, e) ||
+        (file_exists(efficiency.s) && !jsonfile_read(spent, efficiency.s, 1 << 20, e)))
+        return fail_within(e, "--compare-evals");
     c->method[c->n++] = (Compared){file_last_name(folder), *summary, *spent};
     return true;
 }

@@ -2,7 +2,6 @@
 #include "cli/gen_setup.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -34,15 +33,14 @@ bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Words *w, Err *e)
     static const char *const files[] = {"generation_config.json", "config.json"};
     *s = (StopIds){0};
     for (int i = 0; i < COUNT_OF(files); i++) {
-        char path[1200];
+        FilePath path = file_in(m->folder, files[i]);
         json_error_t je;
         Str text = {0};
-        snprintf(path, sizeof path, "%s/%s", m->folder, files[i]);
-        if (!file_exists(path)) continue;
-        if (!file_read(path, &text, 1 << 20, e)) return false;
+        if (!file_exists(path.s)) continue;
+        if (!file_read(path.s, &text, 1 << 20, e)) return false;
         json_t *j = json_loadb(str_text(&text), (size_t)text.len, 0, &je);
         str_free(&text);
-        if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
+        if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path.s, je.line, je.text);
         add_stop_json(s, json_object_get(j, "eos_token_id"), m->config.vocab);
         json_decref(j);
     }

@@ -128,7 +128,7 @@ static bool write_page(Samples *s, Err *e) {
                  i == s->n - 1 ? " open" : "", (long long)t->step, str_text(&t->html));
     }
     html_end(&page);
-    return file_write_str(s->page, &page, e);
+    return file_write_str(s->page.s, &page, e);
 }
 
 /* ---- the log ---- */
@@ -201,16 +201,13 @@ static bool read_tables(Samples *s, Err *e) {
 }
 
 bool samples_open(Samples *s, const SamplesSpec *spec, Err *e) {
-    char path[1100];
     *s = (Samples){.spec = *spec, .rewards.fd = -1, .samples.fd = -1};
     if (!s->spec.shown) s->spec.shown = SHOWN;
     snprintf(s->title, sizeof s->title, "%s", spec->title ? spec->title : "snug grpo: samples");
-    snprintf(s->page, sizeof s->page, "%s/samples.html", spec->folder);
-    snprintf(path, sizeof path, "%s/rewards.jsonl", spec->folder);
-    bool ok = steplog_open(&s->rewards, path, spec->resumed_step, e);
-    snprintf(path, sizeof path, "%s/samples.jsonl", spec->folder);
-    ok = ok && steplog_open(&s->samples, path, spec->resumed_step, e) && read_tables(s, e);
-    ok = ok && (!s->n || write_page(s, e));
+    s->page = file_in(spec->folder, "samples.html");
+    bool ok = steplog_open(&s->rewards, file_in(spec->folder, "rewards.jsonl").s, spec->resumed_step, e) &&
+              steplog_open(&s->samples, file_in(spec->folder, "samples.jsonl").s, spec->resumed_step, e) &&
+              read_tables(s, e) && (!s->n || write_page(s, e));
     if (!ok) samples_close(s);
     return ok;
 }

@@ -55,6 +55,7 @@ typedef struct StSet {
  * adapter_model.safetensors. Or a .safetensors file, or a .index.json file. On failure nothing stays open. */
 bool st_open(StSet *s, const char *folder_or_file, Err *e);
 void st_close(StSet *s);
+int64_t st_bytes_of(const char *folder); /* of its tensors; 0: it cannot be read, which is said where it is */
 
 const StTensor *st_find(const StSet *s, const char *name);  /* NULL when absent; borrows from s */
 const char *st_meta(const StSet *s, const char *key);       /* NULL when absent; borrows from s */

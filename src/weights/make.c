@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/threads.h"
 #include "base/work.h"
 #include "ir/fill.h"
 #include "store/adapter.h"
+#include "store/jsonfile.h"
 #include "weights/weights.h"
 #include "weights/weights_int.h"
 
@@ -350,6 +352,13 @@ bool weights_merge(const char *model_folder, const char *adapter_folder, const c
     if (ok) st_write_interruptible(w);
     ok = ok && st_write_close(w, merge_all(&m, w, e), e);
     merge_close(&m);
+    return ok;
+}
+
+bool weights_write_config(const ModelConfig *c, const char *folder, Err *e) {
+    json_t *j = config_to_json(c);
+    bool ok = jsonfile_write(file_in(folder, "config.json").s, j, e);
+    json_decref(j);
     return ok;
 }
 

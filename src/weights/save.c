@@ -1,7 +1,7 @@
 /* save.c - slots back into files: trained weights as others read them, the optimizer's state bit for bit. */
-#include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/units.h"
 #include "weights/weights.h"
 #include "weights/weights_int.h"
@@ -51,9 +51,8 @@ bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
     Chosen c = {0};
     choose_role(&c, x->p, role);
     StWriter *w;
-    char path[1200];
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
-    bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, path, c.entry, c.n, NULL, e)
+    FilePath adapter = file_in(folder, "adapter_model.safetensors");
+    bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, adapter.s, c.entry, c.n, NULL, e)
                                    : st_write_folder_begin(&w, folder, c.entry, c.n, st_shard_bytes(), NULL, e);
     ok = ok && stream_out(x, w, &c, e);
     chosen_free(&c);
