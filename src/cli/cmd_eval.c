@@ -10,7 +10,6 @@
 #include "base/units.h"
 #include "cli/attention_page.h"
 #include "cli/cmd.h"
-#include "cli/eval_suite.h"
 #include "cli/jobs.h"
 #include "cli/peak.h"
 #include "cli/setup.h"

@@ -7,7 +7,6 @@
 #include "cli/peak.h"
 #include "cli/plan_case.h"
 #include "cli/plan_page.h"
-#include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
 

@@ -1,6 +1,4 @@
 /* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go. */
-#include "cli/eval_suite.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/show.h"
 #include "obs/sensors.h"

@@ -14,14 +14,9 @@ typedef struct WayOut {
 } WayOut;
 
 static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
-    Job *j = MEM_NEW(Job, 1);
-    Ring *r = MEM_NEW(Ring, 1);
+    FitCost cost;
     search_tightest(&s, m, c->free);
-    int64_t bytes = job_plan(j, r, &s, m, &c->base.host, NULL) ? ring_process_bytes(r) : INT64_MAX;
-    ring_close(r);
-    mem_free(r);
-    mem_free(j);
-    return bytes;
+    return job_cost_of(&cost, &s, m, &c->base.host) ? cost.device_bytes : INT64_MAX;
 }
 
 static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {

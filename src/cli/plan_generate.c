@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/plan_page.h"
-#include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
 
