@@ -53,8 +53,7 @@ static void advise_batch(Str *out, const Session *s) {
     say_busy(out, &s->result.samples);
     str_addf(out,
              ", and there is room for more rows at a time: --micro-batch %lld --accum %lld takes %s of %s and is "
-             "predicted "
-             "to take %.0f %% of the time\n",
+             "predicted to take %.0f %% of the time\n",
              (long long)spec.micro_batch, (long long)spec.accum, units_bytes(bytes).s,
              units_bytes(s->base.limits.device_bytes).s, 100 * share);
 }

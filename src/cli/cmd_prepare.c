@@ -46,8 +46,7 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
         log_line("%s: was prepared before, nothing was left to do", opt_text(o, OPT_OUT));
     else
         log_line(
-            "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of "
-            "text",
+            "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of text",
             opt_text(o, OPT_OUT), units_count(c->tokens).s, units_count(c->documents).s, units_count(c->shards).s,
             units_count(c->rows).s, units_count(c->dropped).s, units_count(c->inputs).s, speed);
 }

@@ -59,8 +59,7 @@ static bool set_offload(GenSpec *s, const Options *o, const Machine *m, Err *e) 
     s->may_offload = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
     return !(layers[OFFLOAD_MOMENTS] || layers[OFFLOAD_GRADIENTS] || layers[OFFLOAD_INPUTS]) ||
            fail(e, ERR_USAGE,
-                "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
-                "weights=disk:N",
+                "--offload %s: answers have nothing but weights to offload; use weights, weights=N or weights=disk:N",
                 opt_text(o, OPT_OFFLOAD));
 }
 

@@ -400,9 +400,8 @@ static const char tools[] =
     "<div class=\"tools\" id=\"tools\" hidden><button class=\"push\" data-zoom=\"in\">zoom in</button>"
     "<button class=\"push\" data-zoom=\"out\">zoom out</button><button class=\"push\" data-zoom=\"all\">whole "
     "step</button>"
-    "<button class=\"push\" data-zoom=\"peak\">peak</button><span class=\"s\">Point at the picture, or use the "
-    "arrow keys; drag "
-    "to zoom; a phase's name zooms to it.</span></div>\n";
+    "<button class=\"push\" data-zoom=\"peak\">peak</button><span class=\"s\">Point at the picture, or use the arrow "
+    "keys; drag to zoom; a phase's name zooms to it.</span></div>\n";
 
 void page_chart(Str *out, const PlanPage *page) {
     Picture p;

@@ -237,8 +237,7 @@ static const struct Table {
 } tables[] = {
     {"models", "The models", NULL, model_columns, COUNT_OF(model_columns)},
     {"slots_that_fit", "Requests at a time",
-     "How many slots fit by length and by how the weights are stored, nothing in "
-     "pinned memory.",
+     "How many slots fit by length and by how the weights are stored, nothing in pinned memory.",
      slot_columns, COUNT_OF(slot_columns)},
     {"ladder", "The ladder", "The fastest plan within a share of the memory; the global batch stays.",
      ladder_columns, COUNT_OF(ladder_columns)},

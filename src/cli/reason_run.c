@@ -109,9 +109,8 @@ static void end_problem(ReasonRun *r, int64_t problem, const char *note) {
 static void end_too_long(ReasonRun *r, int64_t tokens) {
     char note[300];
     snprintf(note, sizeof note,
-             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for "
-             "an answer "
-             "(--context)",
+             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for an "
+             "answer (--context)",
              r->ask.round,
              r->ask.role == ASK_SOLVE     ? "solve"
              : r->ask.role == ASK_IMPROVE ? "improve"
