@@ -145,13 +145,11 @@ static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
 
 /* Which weights, in which format: where they are kept changes nothing. */
 static void set_side(json_t *to, const char *name, const ModelFiles *files, const ModelSpec *m) {
-    char text[64];
     uint64_t id = 0;
     Err unreadable = {0};
     if (files->has_folder && !m->random_init) identity_of(&id, files->folder, &unreadable);
-    snprintf(text, sizeof text, "%016" PRIx64 "%s%s", id, m->quantised ? " in " : "",
-             m->quantised ? format_name(m->stored) : "");
-    json_object_set_new(to, name, json_string(text));
+    json_object_set_new(to, name, json_sprintf("%016" PRIx64 "%s%s", id, m->quantised ? " in " : "",
+                                               m->quantised ? format_name(m->stored) : ""));
 }
 
 static void settings(const Session *s, json_t *to) {
@@ -187,8 +185,7 @@ static void say_parts(const Session *s) {
         else if (measured > 1e-3)
             str_addf(&text, "  %-12s %9s   %8.3f s\n", grpo_part_names[i], "-", measured);
     }
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
 }
 
 static void result(const Session *s, json_t *to) {

@@ -220,7 +220,6 @@ Peak gen_setup_show_measured(const GenSetup *n) {
 json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) {
     const Options *o = n->o;
     uint64_t model = 0, adapter = 0;
-    char context[24];
     bool drawn = !n->model.has_folder; /* a preset with --init random: its name and the seed say it all */
     if (!drawn && !identity_of(&model, n->model.folder, e)) return NULL;
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
@@ -231,8 +230,7 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
     if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
     else json_set_hex(job, "model", model);
     json_set_hex(job, "adapter", adapter);
-    snprintf(context, sizeof context, "%lld", (long long)n->spec.context);
-    json_object_set_new(job, "context", json_string(context));
+    json_object_set_new(job, "context", json_sprintf("%lld", (long long)n->spec.context));
     return job;
 }
 

@@ -63,10 +63,7 @@ static void add_plan(Str *text, const GenCase *c) {
         gen_setup_offload_text(text, &c->setup.spec);
         str_add(text, "\n");
     }
-    int64_t disk = r->placement.arena_bytes[POOL_DISK], own = ring_disk_bytes(r);
-    if (disk)
-        str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
-                 units_bytes(disk - own).s);
+    show_disk(text, r);
     str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin",
              units_count(room).s, process <= room ? "FITS" : "DOES NOT FIT",
              units_bytes(process <= room ? room - process : process - room).s);

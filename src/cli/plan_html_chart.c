@@ -369,17 +369,11 @@ static json_t *phases_json(const Picture *p) {
     json_t *list = json_array();
     for (int i = 0; i < prog->n_phases; i++) {
         const Phase *ph = &prog->phase[i];
-        int64_t most = 0;
         if (ph->end == ph->begin) continue;
-        for (int s = ph->begin; s < ph->end; s++) {
-            int64_t sum = 0;
-            for (int k = 0; k < p->t.n_lines; k++) sum += p->t.bytes[(int64_t)k * p->t.n_steps + s];
-            most = MAX2(most, sum);
-        }
         json_array_append_new(list, json_pack("{s:s, s:I, s:i, s:f, s:I}", "name", ph->name, "plays",
                                               (json_int_t)ph->repeat, "steps", ph->end - ph->begin, "seconds",
                                               (double)ph->repeat * plan_step_seconds(prog, p->page->machine, i),
-                                              "peak_bytes", (json_int_t)most));
+                                              "peak_bytes", (json_int_t)picture_phase_peak(&p->t, ph)));
     }
     return list;
 }

@@ -62,6 +62,12 @@ static int64_t alive_at(const Timeline *t, int lines, int step) { /* of the firs
     return sum;
 }
 
+int64_t picture_phase_peak(const Timeline *t, const Phase *phase) {
+    int64_t most = 0;
+    for (int i = phase->begin; i < phase->end; i++) most = MAX2(most, alive_at(t, t->n_lines, i));
+    return most;
+}
+
 static void fullest_steps(Picture *p) {
     p->columns = MIN2(p->t.n_steps, PICTURE_COLUMNS);
     p->step = MEM_NEW(int, MAX2(p->columns, 1));

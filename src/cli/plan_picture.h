@@ -35,6 +35,7 @@ int64_t picture_line_bytes(const Picture *p, int line); /* at the peak */
 double picture_grid(double top,
                     double *unit); /* distance of grid lines in units of *unit, which is 1 GiB or 1 MiB */
 void picture_peak_text(Str *out, const Picture *p);
+int64_t picture_phase_peak(const Timeline *t, const Phase *phase); /* bytes alive in it at most */
 
 /* Memory over one step of a job as JSON, for plan.json and those who draw it: {"columns", "beside_bytes", "lines":
  * [{"name", "colour", "bytes": "N N ..."}], "phases": [{"name", "begin", "end", "repeat"}]}: bytes of each class of the

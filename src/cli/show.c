@@ -89,6 +89,13 @@ static void show_budget(Str *out, int64_t process, int64_t budget_bytes) {
     else str_addf(out, "%.0f times as much is needed)\n", share);
 }
 
+void show_disk(Str *out, const Ring *r) {
+    int64_t disk = r->ledger.arena_bytes[POOL_DISK], own = ring_disk_bytes(r);
+    if (disk)
+        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
+                 units_bytes(disk - own).s);
+}
+
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
     const JobSpec *s = &j->spec;
     const Ledger *l = &j->ring->ledger;
@@ -107,10 +114,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     show_dtypes(out, s);
     str_add(out, "\n");
     show_ledger(out, l, process, j->ring->machine.kind == MACHINE_CPU, measured);
-    int64_t disk = l->arena_bytes[POOL_DISK], own = ring_disk_bytes(j->ring);
-    if (disk)
-        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
-                 units_bytes(disk - own).s);
+    show_disk(out, j->ring);
     int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n",
              bound ? (double)arena / (double)bound : 1, units_count(bound).s, j->ring->placement.peak_step,
