@@ -145,7 +145,7 @@ typedef struct Asking {
     GenSetup setup;
     TokenIds *prompt; /* own; all items of all sets that are asked */
     char **answer;    /* gets; owned by the evaluation */
-    int64_t n, next;
+    int64_t n, most_new;
 } Asking;
 
 static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
@@ -154,41 +154,32 @@ static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
     return (chat ? gen_setup_encode_turn : gen_setup_encode_text)(&a->setup, out, question, bytes, e);
 }
 
-static bool submit(Asking *a, int64_t most_new, Err *e) {
-    while (engine_room(&a->setup.engine) > 0 && a->next < a->n) {
-        Request r = gen_setup_request(&a->setup, 0);
-        r.prompt = a->prompt[a->next].ids;
-        r.n_prompt = a->prompt[a->next].n;
-        r.max_new = most_new;
-        r.number = a->next++;
-        r.samples = 1;
-        if (!engine_submit(&a->setup.engine, &r, NULL, e)) return false;
-    }
+static bool submit(void *user, int64_t i, Err *e) {
+    Asking *a = user;
+    Request r = gen_setup_request(&a->setup, 0);
+    r.prompt = a->prompt[i].ids;
+    r.n_prompt = a->prompt[i].n;
+    r.max_new = a->most_new;
+    r.number = i;
+    r.samples = 1;
+    return engine_submit(&a->setup.engine, &r, NULL, e);
+}
+
+static bool take_answer(void *user, const EngineEvent *ev, Err *e) {
+    Asking *a = user;
+    if (ev->kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev->error);
+    if (ev->kind == EVENT_DONE) a->answer[ev->request->number] = mem_strdup(ev->text ? str_text(ev->text) : "");
     return true;
 }
 
-static bool take_answers(Asking *a, Err *e) {
-    for (EngineEvent ev; engine_event(&a->setup.engine, &ev);) {
-        if (ev.kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev.error);
-        if (ev.kind == EVENT_DONE) a->answer[ev.request->number] = mem_strdup(ev.text ? str_text(ev.text) : "");
-    }
-    return true;
-}
-
-static bool ask(Asking *a, int64_t most_new, Err *e) {
+static bool ask(Asking *a, Err *e) {
     int64_t longest = 1;
     for (int64_t i = 0; i < a->n; i++) longest = MAX2(longest, a->prompt[i].n);
     a->setup.spec.slots = MIN2(a->n, SLOTS);
-    a->setup.spec.context = longest + most_new;
-    if (!gen_setup_start(&a->setup, &(GenHost){.requests = a->n * (longest + most_new) * 8}, true,
-                         a->setup.spec.context, e))
-        return false;
-    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->n;) {
-        if (!submit(a, most_new, e)) return false;
-        state = engine_step(&a->setup.engine, e);
-        if (state == ENGINE_BROKEN || !take_answers(a, e) || !stop_check(e)) return false;
-    }
-    return true;
+    a->setup.spec.context = longest + a->most_new;
+    GenHost host = {.requests = a->n * (longest + a->most_new) * 8};
+    EngineAsk all = {.total = a->n, .submit = submit, .take = take_answer, .user = a};
+    return gen_setup_start(&a->setup, &host, true, a->setup.spec.context, e) && engine_ask(&a->setup.engine, &all, e);
 }
 
 static bool ask_all(Asking *a, Evaluation *v, Err *e) {
@@ -203,7 +194,8 @@ static bool ask_all(Asking *a, Evaluation *v, Err *e) {
     for (int s = 0; s < SET_HOLDOUT; s++)
         for (int64_t i = 0; i < v->items.set[s].n; i++)
             if (!encode(a, v->items.set[s].item[i].question, &a->prompt[at++], e)) return false;
-    if (!ask(a, opt_int(v->o, OPT_MAX_TOKENS), e)) return false;
+    a->most_new = opt_int(v->o, OPT_MAX_TOKENS);
+    if (!ask(a, e)) return false;
     peak_note_ring(&v->most, &a->setup.ring);
     return true;
 }
