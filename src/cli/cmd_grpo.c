@@ -193,15 +193,12 @@ static void result(const Session *s, json_t *to) {
     json_t *seconds = json_object(), *planned = json_object();
     double predicted[GRPO_PARTS];
     predict_parts(predicted, s);
-    json_set_number(to, "reward_first", g->reward_first);
-    json_set_number(to, "reward_last", g->reward_last);
-    json_set_number(to, "eval_before", g->before.mean);
-    json_set_number(to, "eval_before_error", g->before.error);
-    json_set_number(to, "eval_after", g->after.mean);
-    json_set_number(to, "eval_after_error", g->after.error);
-    json_set_number(to, "logp_difference_max", g->apart_most);
-    json_object_set_new(to, "answers_a_row", json_integer(MAX2(s->base.spec.row_samples, 1)));
-    json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
+    JSON_SET_NUMBERS(to, {"reward_first", g->reward_first}, {"reward_last", g->reward_last},
+                     {"eval_before", g->before.mean}, {"eval_before_error", g->before.error},
+                     {"eval_after", g->after.mean}, {"eval_after_error", g->after.error},
+                     {"logp_difference_max", g->apart_most});
+    JSON_SET_COUNTS(to, {"answers_a_row", MAX2(s->base.spec.row_samples, 1)},
+                    {"text_allocations_after_first_step", g->text_requests});
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(planned, grpo_part_names[i], predicted[i]);

@@ -63,12 +63,11 @@ enum { MOST_SIDES = 3 }; /* as the model is, quantised, and with its head quanti
 
 static void add_report(json_t *root, const Side *side, int n) {
     const Side *full = &side[0], *less = &side[n - 1];
-    json_object_set_new(root, "full", side_json(full));
-    json_object_set_new(root, "quantised", side_json(less));
-    json_object_set_new(root, "loss_change", json_real(less->loss - full->loss));
-    json_object_set_new(root, "perplexity_change", json_real(exp(less->loss) / exp(full->loss) - 1));
-    json_object_set_new(root, "bytes_saved", json_integer(full->weight_bytes - less->weight_bytes));
-    json_object_set_new(root, "tokens", json_integer(full->tokens));
+    json_object_update_new(root, json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised",
+                                           side_json(less), "loss_change", less->loss - full->loss,
+                                           "perplexity_change", exp(less->loss) / exp(full->loss) - 1, "bytes_saved",
+                                           (json_int_t)(full->weight_bytes - less->weight_bytes), "tokens",
+                                           (json_int_t)full->tokens));
     if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
 }
 

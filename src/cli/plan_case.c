@@ -230,10 +230,9 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     if (job_cost_of(&was, &plain, &c->base.machine, &c->base.host)) {
         str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was.device_bytes).s,
                  units_seconds(was.seconds).s, units_bytes(is.device_bytes).s, units_seconds(is.seconds).s);
-        json_object_set_new(change, "before_bytes", json_integer(was.device_bytes));
-        json_object_set_new(change, "before_update_seconds", json_real(was.seconds));
-        json_object_set_new(change, "after_bytes", json_integer(is.device_bytes));
-        json_object_set_new(change, "after_update_seconds", json_real(is.seconds));
+        json_object_update_new(change, json_pack("{s:I, s:f, s:I, s:f}", "before_bytes", (json_int_t)was.device_bytes,
+                                                 "before_update_seconds", was.seconds, "after_bytes",
+                                                 (json_int_t)is.device_bytes, "after_update_seconds", is.seconds));
     }
     json_object_set_new(change, "savings", list);
     json_object_set_new(change, "unchanged", add_unchanged(text, c));

@@ -147,18 +147,14 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
 
 static json_t *as_json(const GenCase *c) {
     const GenSpec *s = &c->setup.spec;
-    json_t *root =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model", s->m.config.name,
-                  "parameters", (json_int_t)config_parameters(&s->m.config), "slots", (json_int_t)s->slots,
-                  "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s), "stored",
-                  format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine", c->setup.machine.name,
-                  "plan_ms", c->setup.ring.plan_ms);
-    json_object_set_new(root, "layers_on_disk", json_integer(s->m.offload.on_disk[OFFLOAD_WEIGHTS]));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->setup.ring)));
-    json_object_set_new(root, "fits", json_boolean(c->fits));
-    json_object_set_new(root, "pools",
-                        show_pools_json(&c->setup.ring.ledger, c->has_budget ? c->setup.limits.device_bytes : 0));
-    return root;
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f, s:I, s:I, s:b, s:o}", "task", "generate", "model",
+                     s->m.config.name, "parameters", (json_int_t)config_parameters(&s->m.config), "slots",
+                     (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s),
+                     "stored", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine",
+                     c->setup.machine.name, "plan_ms", c->setup.ring.plan_ms, "layers_on_disk",
+                     (json_int_t)s->m.offload.on_disk[OFFLOAD_WEIGHTS], "offload_dir_bytes",
+                     (json_int_t)ring_disk_bytes(&c->setup.ring), "fits", c->fits, "pools",
+                     show_pools_json(&c->setup.ring.ledger, c->has_budget ? c->setup.limits.device_bytes : 0));
 }
 
 static json_t *facts_of(const GenCase *c) {

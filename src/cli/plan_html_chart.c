@@ -260,23 +260,19 @@ static void add_steps(json_t *root, const Program *p) {
         json_array_append_new(layer, json_integer(p->s[i].layer));
         json_array_append_new(region, json_integer(p->s[i].region));
     }
-    json_object_set_new(root, "ops", ops);
-    json_object_set_new(root, "regions", regions);
-    json_object_set_new(root, "op", op);
-    json_object_set_new(root, "layer", layer);
-    json_object_set_new(root, "region", region);
+    json_object_update_new(root, json_pack("{s:o, s:o, s:o, s:o, s:o}", "ops", ops, "regions", regions, "op", op,
+                                           "layer", layer, "region", region));
 }
 
 static void add_data(Str *out, const Picture *p, const Boxes *boxes) {
     const PlanPage *page = p->page;
-    json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:i, s:f}", "steps", (json_int_t)page->program->n_s, "beside",
-                             (json_int_t)p->beside, "arena", (json_int_t)page->ledger->arena_bytes[POOL_DEVICE],
-                             "budget", (json_int_t)p->budget, "peak", p->t.peak_step, "top", p->top);
     json_t *classes = json_array(), *tensors = json_array();
     for (int k = 0; k < p->t.n_lines; k++) json_array_append_new(classes, class_json(p, k));
     for (int64_t i = 0; i < boxes->n; i++) json_array_append_new(tensors, box_json(page->program, &boxes->box[i]));
-    json_object_set_new(root, "classes", classes);
-    json_object_set_new(root, "tensors", tensors);
+    json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:i, s:f, s:o, s:o}", "steps", (json_int_t)page->program->n_s,
+                             "beside", (json_int_t)p->beside, "arena",
+                             (json_int_t)page->ledger->arena_bytes[POOL_DEVICE], "budget", (json_int_t)p->budget,
+                             "peak", p->t.peak_step, "top", p->top, "classes", classes, "tensors", tensors);
     add_steps(root, page->program);
     char *dump = json_dumps(root, JSON_COMPACT);
     html_json(out, "picture-data", dump);

@@ -317,15 +317,13 @@ static json_t *phase_json(const Picture *p, const Phase *phase) {
 json_t *plan_timeline_json(const Ring *r) {
     PlanPage page = {
         .program = &r->p, .machine = &r->machine, .ledger = &r->ledger, .process_bytes = ring_process_bytes(r)};
-    json_t *o = json_object(), *lines = json_array(), *phases = json_array();
+    json_t *lines = json_array(), *phases = json_array();
     Picture p;
     picture_open(&p, &page, (Frame){0});
-    json_object_set_new(o, "columns", json_integer(p.columns));
-    json_object_set_new(o, "beside_bytes", json_integer(p.beside));
     for (int k = 0; k < p.t.n_lines; k++) json_array_append_new(lines, line_json(&p, k));
-    json_object_set_new(o, "lines", lines);
     for (int i = 0; i < r->p.n_phases; i++) json_array_append_new(phases, phase_json(&p, &r->p.phase[i]));
-    json_object_set_new(o, "phases", phases);
+    json_t *o = json_pack("{s:i, s:I, s:o, s:o}", "columns", p.columns, "beside_bytes", (json_int_t)p.beside, "lines",
+                          lines, "phases", phases);
     picture_close(&p);
     return o;
 }

@@ -257,9 +257,7 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     if (!r->answered) return;
     const Gen *g = r->setup.gen;
     json_object_set_new(to, "seconds", json_real(r->seconds));
-    json_object_set_new(to, "tokens_here", json_integer(r->tokens));
-    json_object_set_new(to, "slots", json_integer(g->spec.slots));
-    json_object_set_new(to, "context", json_integer(g->spec.context));
+    JSON_SET_COUNTS(to, {"tokens_here", r->tokens}, {"slots", g->spec.slots}, {"context", g->spec.context});
     Peak peak = gen_setup_peak(&r->setup);
     peak_add_ring(to, &r->setup.ring, &peak);
 }

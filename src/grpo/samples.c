@@ -18,17 +18,12 @@ enum { SHOWN = 8, LOG_CHARACTERS = 200, DIGITS = 10 };
 /* ---- JSON ---- */
 
 static json_t *row_numbers(const Samples *s, int64_t step, const SampleRow *r) {
-    json_t *row = json_object(), *rewards = json_object();
-    json_object_set_new(row, "step", json_integer(step));
-    json_object_set_new(row, "item", json_integer(r->item));
-    json_object_set_new(row, "sample", json_integer(r->sample));
-    json_object_set_new(row, "reward", json_number(r->reward));
-    json_object_set_new(row, "advantage", json_number(r->advantage));
-    json_object_set_new(row, "tokens", json_integer(r->tokens));
-    json_object_set_new(row, "truncated", json_boolean(r->truncated));
-    for (int k = 0; k < s->spec.functions; k++)
-        json_object_set_new(rewards, s->spec.names[k], json_number(r->rewards[k]));
-    json_object_set_new(row, "rewards", rewards);
+    json_t *rewards = json_object();
+    for (int k = 0; k < s->spec.functions; k++) json_set_number(rewards, s->spec.names[k], r->rewards[k]);
+    json_t *row = json_pack("{s:I, s:I, s:I, s:o, s:o, s:I, s:b, s:o}", "step", (json_int_t)step, "item",
+                            (json_int_t)r->item, "sample", (json_int_t)r->sample, "reward", json_number(r->reward),
+                            "advantage", json_number(r->advantage), "tokens", (json_int_t)r->tokens, "truncated",
+                            r->truncated, "rewards", rewards);
     if (r->why && *r->why) json_object_set_new(row, "why", clean_json(r->why));
     return row;
 }
