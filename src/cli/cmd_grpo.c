@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/gen_setup.h"
 #include "cli/grpo_setup.h"
 #include "cli/session.h"
 #include "grpo/run.h"
@@ -31,11 +30,7 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     if (!s->base.words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
     if (!gen_setup_stop_ids(&g->stop, &s->base.model, &s->base.words, e)) return false;
-    g->o.policy = (GrpoGenerator){.tokenizer = s->base.words.tokenizer,
-                                  .chat = s->base.words.chat,
-                                  .stop_id = g->stop.id,
-                                  .n_stop_ids = g->stop.n,
-                                  .sampling = gen_setup_sampling(s->base.o, 1)};
+    g->o.policy = grpo_setup_voice(&s->base.words, &g->stop, gen_setup_sampling(s->base.o, 1));
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
@@ -55,11 +50,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
     const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->base.words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w, e)) return false;
-    g->o.evaluator = (GrpoGenerator){.tokenizer = w->tokenizer,
-                                     .chat = w->chat,
-                                     .stop_id = g->evaluator_stop.id,
-                                     .n_stop_ids = g->evaluator_stop.n,
-                                     .sampling = grpo_setup_evaluator_sampling(o)};
+    g->o.evaluator = grpo_setup_voice(w, &g->evaluator_stop, grpo_setup_evaluator_sampling(o));
     return true;
 }
 

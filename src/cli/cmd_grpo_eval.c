@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cli/cmd.h"
-#include "cli/gen_setup.h"
 #include "cli/grpo_setup.h"
 #include "cli/lines.h"
 #include "cli/show.h"
@@ -153,13 +152,9 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
     spec->slots = given ? opt_int(c->o, OPT_SLOTS) : gen_setup_slots(&s->setup, most);
     spec->context = context;
     if (!gen_setup_start(&s->setup, &(GenHost){.requests = host_bytes(c)}, !given, context, e)) return false;
-    s->voice =
-        (GrpoGenerator){.tokenizer = s->setup.words.tokenizer,
-                        .chat = s->setup.words.chat,
-                        .stop_id = s->setup.stop.id,
-                        .n_stop_ids = s->setup.stop.n,
-                        .sampling = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1),
-                        .shown = &s->shown};
+    Sampling how = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1);
+    s->voice = grpo_setup_voice(&s->setup.words, &s->setup.stop, how);
+    s->voice.shown = &s->shown;
     return true;
 }
 

@@ -458,8 +458,7 @@ static void say_advice(const Session *s) {
     Str text = {0};
     advice_text(&text, s);
     if (text.len) text.data[--text.len] = 0;
-    if (text.len) log_line("%s", text.data);
-    str_free(&text);
+    log_str(&text);
 }
 
 bool session_run(const Options *o, const SessionTask *task, Err *e) {

@@ -124,8 +124,7 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
                              c->decode_seconds, "slots", (json_int_t)n->gen->spec.slots, "context",
                              (json_int_t)n->gen->spec.context);
     peak_add_ring(more, &n->ring, peak);
-    json_object_update(root, more);
-    json_decref(more);
+    json_object_update_new(root, more);
     show_print_json(root);
 }
 

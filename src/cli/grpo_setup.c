@@ -230,6 +230,11 @@ Sampling grpo_setup_evaluator_sampling(const Options *o) {
     return (Sampling){.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1, .repetition = 1};
 }
 
+GrpoGenerator grpo_setup_voice(const Words *w, const StopIds *stop, Sampling how) {
+    return (GrpoGenerator){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = stop->id, .n_stop_ids = stop->n,
+                           .sampling = how};
+}
+
 bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e) {
     if (opt_given(o, OPT_EVALUATOR))
         return fail(e, ERR_USAGE,

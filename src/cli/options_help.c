@@ -123,28 +123,22 @@ static void add_left(Str *out, const OptRow *row) {
 /* " [default 16; 1 to 4096; also lora_r]": of the aliases the first, unless the list begins with a comma. */
 static void add_facts(Str *out, const OptRow *row, Command c) {
     const char *fallback = options_fallback((OptId)(row - option_rows), c);
-    const char *sep = " [";
+    Str facts = {0}; /* each behind a "; " */
     if (row->type == OPT_LIST && row->choices) {
-        str_add(out, sep);
-        add_choices(out, row->choices);
-        sep = "; ";
+        str_add(&facts, "; ");
+        add_choices(&facts, row->choices);
     }
-    if (fallback && row->type != OPT_FLAG) {
-        str_addf(out, "%sdefault %s", sep, fallback);
-        sep = "; ";
-    }
+    if (fallback && row->type != OPT_FLAG) str_addf(&facts, "; default %s", fallback);
     bool number = row->type == OPT_INT || row->type == OPT_REAL;
-    if (number && row->high < 1e5 && row->high == floor(row->high)) {
-        str_addf(out, "%s%.15g to %.15g", sep, row->low, row->high);
-        sep = "; ";
-    }
+    if (number && row->high < 1e5 && row->high == floor(row->high))
+        str_addf(&facts, "; %.15g to %.15g", row->low, row->high);
     if (row->aliases && row->aliases[0] != ',') {
         int len = (int)strcspn(row->aliases, ",=");
-        str_addf(out, "%salso %.*s", sep, len, row->aliases);
-        for (char *at = out->data + out->len - len; *at; at++) *at = (char)(*at == '-' ? '_' : *at);
-        sep = "; ";
+        str_addf(&facts, "; also %.*s", len, row->aliases);
+        for (char *at = facts.data + facts.len - len; *at; at++) *at = (char)(*at == '-' ? '_' : *at);
     }
-    if (sep[0] == ';') str_add_char(out, ']');
+    if (facts.len) str_addf(out, " [%s]", facts.data + 2);
+    str_free(&facts);
 }
 
 static void add_row(Str *out, const OptRow *row, Command c) {

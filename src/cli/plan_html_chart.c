@@ -77,17 +77,10 @@ static void choose_boxes(Boxes *boxes, const PlanPage *page) {
         const Stay *s = &stay[i];
         const Tensor *t = prog_t(p, s->tensor);
         if (s->death < s->birth || !t->bytes) continue;
-        box[m++] = (Box){s->tensor,
-                         s->tensor,
-                         1,
-                         s->line,
-                         s->birth,
-                         s->death,
-                         t->offset,
-                         t->bytes,
-                         t->bytes < least,
-                         (int)(s->birth * (int64_t)LIVES / p->n_s),
-                         (int)(s->death * (int64_t)LIVES / p->n_s)};
+        box[m++] = (Box){.first = s->tensor, .last = s->tensor, .n = 1, .line = s->line, .birth = s->birth,
+                         .death = s->death, .offset = t->offset, .bytes = t->bytes, .small = t->bytes < least,
+                         .from = (int)(s->birth * (int64_t)LIVES / p->n_s),
+                         .to = (int)(s->death * (int64_t)LIVES / p->n_s)};
     }
     mem_free(stay);
     qsort(box, (size_t)m, sizeof *box, by_neighbourhood);
