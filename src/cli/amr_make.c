@@ -1,6 +1,5 @@
 /* amr_make.c - the verbs of snug amr that make a file: rows to train on or to ask, blocks from a model's answers,
  * drawn sentences. */
-#include <stdio.h>
 #include <string.h>
 
 #include "amr/collect.h"
@@ -11,7 +10,6 @@
 #include "base/rng.h"
 #include "cli/amr_verbs.h"
 #include "cli/lines.h"
-#include "cli/show.h"
 #include "data/rows.h"
 #include "data/source.h"
 

@@ -1,7 +1,6 @@
 /* cmd_amr_parse.c - snug amr parse: sentences in, one graph each out, as `snug generate` answers prompts; an
  * answer ends where its graph does. */
 #include <stdio.h>
-#include <string.h>
 
 #include "amr/prompt.h"
 #include "base/log.h"

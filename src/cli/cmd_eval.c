@@ -2,7 +2,6 @@
  * eval_suite.c's. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"

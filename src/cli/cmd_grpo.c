@@ -1,7 +1,6 @@
 /* cmd_grpo.c - snug grpo: from options to items, rewards and voices; the rest is a training session. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

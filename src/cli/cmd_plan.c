@@ -1,6 +1,5 @@
 /* cmd_plan.c - snug plan: what a job takes, before anything is loaded. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/units.h"
 #include "cli/cmd.h"

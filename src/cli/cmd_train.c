@@ -14,7 +14,6 @@
 #include "cli/plan_picture.h"
 #include "cli/session.h"
 #include "cli/show.h"
-#include "train/search.h"
 
 static bool open_data(Session *s, Err *e) {
     JobSetup *b = &s->base;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
 #include "cli/options_int.h"
 
 enum { COLUMNS = 100, HELP_COLUMN = 30 };

@@ -1,8 +1,6 @@
 /* peak.c - which figure of the kernel counts where, and what follows when it is above the plan. */
 #include "cli/peak.h"
 
-#include <stdio.h>
-
 #include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"

@@ -1,8 +1,5 @@
 /* plan_generate.c - what answers take before anything is loaded: the plan that `snug generate` would make, here or
  * on a card that is not here. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cmd.h"

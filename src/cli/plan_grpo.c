@@ -1,10 +1,8 @@
 /* plan_grpo.c - what the ring of a policy looks like to a person: whose weights are where, what each phase takes,
  * on which cards it goes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/units.h"
 #include "cli/plan_case.h"
 #include "cli/plan_picture.h"

@@ -1,6 +1,5 @@
 /* plan_html_ledger.c - the ledger as tables with bars: every class of every pool, its bytes, its share, its number
  * formats. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"

@@ -1,6 +1,5 @@
 /* setup_data.c - from options to a tokenizer, a chat template and the rows of a job. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

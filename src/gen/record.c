@@ -1,5 +1,4 @@
 /* record.c - which passes an engine has, and how many bytes that is. */
-#include "base/units.h"
 #include "gen/engine.h"
 #include "weights/weights.h"
 

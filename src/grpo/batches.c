@@ -1,9 +1,6 @@
 /* batches.c - the cutting of generation batches, and the nearest sizes that can be cut. */
 #include "grpo/batches.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
 

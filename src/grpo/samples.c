@@ -1,7 +1,6 @@
 /* samples.c - how a completion looks as a line of JSON, as lines of the log, and as a row of a page. */
 #include "grpo/samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

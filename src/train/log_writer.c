@@ -2,7 +2,6 @@
 #include "train/log_writer.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"

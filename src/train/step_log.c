@@ -2,8 +2,6 @@
  *
  * The light log: the rate, the samples and the key of every update, and the state every so many of them. Steps are
  * replayable bit for bit, so that this is enough for every state and every update between. */
-#include <stdio.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"

@@ -1,6 +1,5 @@
 /* source.c - what a weight may look like on file, and that quantising never hides a broken one. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
