@@ -50,6 +50,12 @@ bool file_size(const char *path, int64_t *bytes, Err *e) {
     return true;
 }
 
+FilePath file_in(const char *folder, const char *name) {
+    FilePath path;
+    snprintf(path.s, sizeof path.s, "%s/%s", folder, name);
+    return path;
+}
+
 const char *file_last_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;

@@ -13,6 +13,10 @@ bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 bool file_is_special(const char *path); /* a device, a pipe, a socket, or a link to one */
 bool file_size(const char *path, int64_t *bytes, Err *e);
+typedef struct FilePath {
+    char s[1280];
+} FilePath;
+FilePath file_in(const char *folder, const char *name); /* "folder/name" */
 const char *file_last_name(const char *path); /* the last part of a path; one that ends in '/': all of it; borrows */
 bool file_is_within(const char *path,
                     const char *folder);           /* it is that folder or lies in it, whatever their spellings */

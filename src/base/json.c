@@ -31,9 +31,13 @@ void json_set_hex(json_t *to, const char *name, uint64_t v) {
     json_object_set_new(to, name, json_string(text));
 }
 
-json_t *json_counts(const JsonCount *c, int n) {
-    json_t *to = json_object();
+json_t *json_set_counts(json_t *to, const JsonCount *c, int n) {
     for (int i = 0; i < n; i++) json_set_count(to, c[i].name, c[i].n);
+    return to;
+}
+
+json_t *json_set_numbers(json_t *to, const JsonNumber *x, int n) {
+    for (int i = 0; i < n; i++) json_set_number(to, x[i].name, x[i].v);
     return to;
 }
 

@@ -23,9 +23,19 @@ typedef struct JsonCount {
     const char *name;
     int64_t n;
 } JsonCount;
-json_t *json_counts(const JsonCount *c, int n);
-#define JSON_COUNTS(...) \
-    json_counts((const JsonCount[]){__VA_ARGS__}, (int)(sizeof((const JsonCount[]){__VA_ARGS__}) / sizeof(JsonCount)))
+json_t *json_set_counts(json_t *to, const JsonCount *c, int n);
+#define JSON_COUNTS(...) JSON_SET_COUNTS(json_object(), __VA_ARGS__)
+
+/* The same into an object that is there; JSON_SET_NUMBERS: real ones. Both give it. */
+typedef struct JsonNumber {
+    const char *name;
+    double v;
+} JsonNumber;
+json_t *json_set_numbers(json_t *to, const JsonNumber *x, int n);
+#define JSON_SET_COUNTS(to, ...) \
+    json_set_counts(to, (const JsonCount[]){__VA_ARGS__}, COUNT_OF(((const JsonCount[]){__VA_ARGS__})))
+#define JSON_SET_NUMBERS(to, ...) \
+    json_set_numbers(to, (const JsonNumber[]){__VA_ARGS__}, COUNT_OF(((const JsonNumber[]){__VA_ARGS__})))
 
 enum { JSON_DIGITS = 9, JSON_ALL_DIGITS = 17 }; /* of real numbers, for people and for programs */
 

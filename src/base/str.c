@@ -118,6 +118,15 @@ bool str_same_word(const char *a, const char *b) {
     return *a == *b;
 }
 
+bool str_is_among(const char *word, const char *words) {
+    for (const char *at = words; at; at = (at = strchr(at, '|')) ? at + 1 : NULL) {
+        const char *w = word;
+        for (; *w && *at != '|' && fold(*w) == fold(*at); w++) at++;
+        if (!*w && (!*at || *at == '|')) return true;
+    }
+    return false;
+}
+
 static int edit_distance(const char *a, const char *b) { /* edits between two words */
     enum { LONGEST = 63 };
     int n = (int)strlen(a), m = (int)strlen(b), row[LONGEST + 1];

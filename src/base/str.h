@@ -32,6 +32,7 @@ bool str_starts(const char *s, const char *prefix);
 int64_t str_mark(const char *text, int64_t n);
 bool str_ends(const char *s, const char *suffix);
 bool str_same_word(const char *a, const char *b);  /* equal, ignoring case, '-' and '_' being the same */
+bool str_is_among(const char *word, const char *words); /* the same as one of "a|b|c" */
 
 /* The nearest of n names, or NULL when none is near. */
 const char *str_nearest(const char *word, const char *const *names, int n);

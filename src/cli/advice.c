@@ -2,11 +2,10 @@
  *
  * Only what was measured counts, over enough steps to mean something. A micro-batch that the planner chose is the
  * fastest by its own count: a larger one is offered where a person chose it. */
-#include "cli/advice.h"
-
 #include <math.h>
 
 #include "base/units.h"
+#include "cli/session.h"
 
 enum { FEWEST_STEPS = 20, FEW_TOKENS = 2048, MOST_WORKERS = 8 };
 static const double late = 0.1;    /* share of a step that may pass waiting for rows */
@@ -30,8 +29,7 @@ static void advise_data(Str *out, const Session *s) {
 /* Twice the rows in a micro-step, the global batch kept; false: there is no such split, or it does not fit or
  * help. */
 static bool try_double(const Session *s, JobSpec *spec, int64_t *bytes, double *share) {
-    Job job;
-    Ring ring;
+    FitCost cost;
     HostBytes host = s->base.host;
     *spec = s->base.spec;
     spec->rows = NULL; /* given back with the data */
@@ -39,11 +37,10 @@ static bool try_double(const Session *s, JobSpec *spec, int64_t *bytes, double *
     spec->micro_batch *= 2;
     spec->accum = (spec->accum + 1) / 2;
     host.batches *= 2;
-    bool planned = job_plan(&job, &ring, spec, &s->base.machine, &host, NULL);
-    *bytes = planned ? ring_process_bytes(&ring) : 0;
-    *share = planned ? ring_round_seconds(&ring, &s->base.machine) / s->predicted_seconds : 1;
-    ring_close(&ring);
-    return planned && *bytes <= s->base.limits.device_bytes && *share < faster;
+    if (!job_cost_of(&cost, spec, &s->base.machine, &host)) return false;
+    *bytes = cost.device_bytes;
+    *share = cost.seconds / s->predicted_seconds;
+    return *bytes <= s->base.limits.device_bytes && *share < faster;
 }
 
 static void advise_batch(Str *out, const Session *s) {
@@ -56,8 +53,7 @@ static void advise_batch(Str *out, const Session *s) {
     say_busy(out, &s->result.samples);
     str_addf(out,
              ", and there is room for more rows at a time: --micro-batch %lld --accum %lld takes %s of %s and is "
-             "predicted "
-             "to take %.0f %% of the time\n",
+             "predicted to take %.0f %% of the time\n",
              (long long)spec.micro_batch, (long long)spec.accum, units_bytes(bytes).s,
              units_bytes(s->base.limits.device_bytes).s, 100 * share);
 }

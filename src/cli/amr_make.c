@@ -1,6 +1,5 @@
 /* amr_make.c - the verbs of snug amr that make a file: rows to train on or to ask, blocks from a model's answers,
  * drawn sentences. */
-#include <stdio.h>
 #include <string.h>
 
 #include "amr/collect.h"
@@ -11,7 +10,6 @@
 #include "base/rng.h"
 #include "cli/amr_verbs.h"
 #include "cli/lines.h"
-#include "cli/show.h"
 #include "data/rows.h"
 #include "data/source.h"
 
@@ -77,25 +75,23 @@ static void say_rows(const RowCounts *n) {
     if (n->silent) log_warn("%lld blocks were left out: they have no sentence", (long long)n->silent);
 }
 
-bool amr_rows_verb(const Options *o, Err *e) {
+bool amr_rows_verb(const Options *o, AmrInput *in, Err *e) {
     AmrRowStyle style = {.layout = amr_layout(o, PENMAN_ONE_LINE),
                          .chat = opt_flag(o, OPT_MESSAGES),
                          .without_answer = opt_flag(o, OPT_WITHOUT_ANSWERS)};
-    AmrInput in = {0};
     AmrPrompt p = {0};
     RowCounts n = {0};
     Lines out;
-    bool ok = amr_json_needs_out(o, e) && amr_prompt_choose(&p, &style, opt_text(o, OPT_AMR_PROMPT), e);
-    ok = ok && (style.without_answer ? amr_input_sentences(&in, o->positional[1], e)
-                                     : amr_corpus_read(&in.corpus, o->positional[1], e));
-    if (ok) amr_input_choose(&in, o);
+    bool ok = amr_prompt_choose(&p, &style, opt_text(o, OPT_AMR_PROMPT), e) &&
+              (style.without_answer ? amr_input_sentences(in, o->positional[1], e)
+                                    : amr_corpus_read(&in->corpus, o->positional[1], e));
+    if (ok) amr_input_choose(in, o);
     ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
-    ok = ok && lines_end(&out, write_rows(&out, &n, &in, &p, style, e), e);
+    ok = ok && lines_end(&out, write_rows(&out, &n, in, &p, style, e), e);
     if (ok && !opt_flag(o, OPT_JSON)) say_rows(&n);
     ok = ok && amr_finish(JSON_COUNTS({"rows", n.rows}, {"invalid", n.invalid}, {"without_sentence", n.silent}),
-                          &in.corpus, o, e);
+                          &in->corpus, o, e);
     amr_prompt_free(&p);
-    amr_corpus_free(&in.corpus);
     return ok;
 }
 
@@ -126,34 +122,31 @@ AmrCollect amr_collect_by(const Options *o) {
                         .layout = amr_layout(o, PENMAN_INDENTED)};
 }
 
-bool amr_collect_verb(const Options *o, Err *e) {
-    AmrInput sentences = {0};
+bool amr_collect_verb(const Options *o, AmrInput *sentences, Err *e) {
     AmrCollect c = amr_collect_by(o);
     const char *path = opt_text(o, OPT_SENTENCES);
     Lines out;
-    bool ok = amr_json_needs_out(o, e) && (!path || amr_input_sentences(&sentences, path, e));
-    if (path) c.sentences = &sentences.corpus;
-    ok = ok && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
-    ok = ok && lines_end(&out, take_rows(&c, &out, o->positional[1], e), e);
-    if (ok && !opt_flag(o, OPT_JSON)) say_collected(&c);
-    if (ok && path && c.answers < sentences.corpus.n)
+    if (path && !amr_input_sentences(sentences, path, e)) return false;
+    if (path) c.sentences = &sentences->corpus;
+    if (!lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e) ||
+        !lines_end(&out, take_rows(&c, &out, o->positional[1], e), e))
+        return false;
+    if (!opt_flag(o, OPT_JSON)) say_collected(&c);
+    if (path && c.answers < sentences->corpus.n)
         log_warn("%s: %lld of %lld sentences have no answer, and so no block", path,
-                 (long long)(sentences.corpus.n - c.answers), (long long)sentences.corpus.n);
-    ok = ok && amr_finish(amr_collect_json(&c), &sentences.corpus, o, e);
-    amr_corpus_free(&sentences.corpus);
-    return ok;
+                 (long long)(sentences->corpus.n - c.answers), (long long)sentences->corpus.n);
+    return amr_finish(amr_collect_json(&c), &sentences->corpus, o, e);
 }
 
 /* ---- draw ---- */
 
-bool amr_draw_verb(const Options *o, Err *e) {
+bool amr_draw_verb(const Options *o, AmrInput *none, Err *e) {
     AmrLanguage language = opt_is(o, OPT_LANG, "vi") ? AMR_VIETNAMESE : AMR_ENGLISH;
     AmrPart part = opt_is(o, OPT_PART, "train") ? AMR_TRAIN : AMR_HELD_OUT;
     uint64_t seed = (uint64_t)opt_int(o, OPT_SEED);
     AmrDrawn d = {0};
     Lines out;
-    if (!amr_json_needs_out(o, e) || !lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e))
-        return false;
+    if (!lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e)) return false;
     bool ok = true;
     for (int64_t i = 0; ok && !stop_signal && i < opt_int(o, OPT_N); i++) {
         amr_draw(&d, rng_fold(seed, (uint64_t)i), language, part);

@@ -5,18 +5,18 @@
 #include "amr/collect.h"
 #include "cli/cmd.h"
 
-CommandFn amr_rows_verb, amr_collect_verb, amr_draw_verb;
-
 /* A file of blocks, and which of them --val-split and --part choose. */
 typedef struct AmrInput {
     AmrCorpus corpus;
     int64_t first, end;
 } AmrInput;
-bool amr_input_open(AmrInput *in, const Options *o, Err *e); /* amr_corpus_free(&in->corpus) in either case */
 /* The same for sentences to be parsed: a text that is no corpus becomes one whose blocks have a sentence and no
  * graph. */
 bool amr_input_sentences(AmrInput *in, const char *path, Err *e);
 void amr_input_choose(AmrInput *in, const Options *o);       /* first and end, of a corpus that is there */
+
+typedef bool AmrVerb(const Options *o, AmrInput *in, Err *e); /* in: the corpus, or empty; freed by the caller */
+AmrVerb amr_rows_verb, amr_collect_verb, amr_draw_verb;
 
 /* --layout, or what the verb has without it. */
 PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise);

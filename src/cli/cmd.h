@@ -10,4 +10,8 @@ typedef bool CommandFn(const Options *o, Err *e);
 #include "cli/commands.def"
 #undef COMMAND
 
+/* Ways of a command that have a file of their own. */
+CommandFn eval_suite;    /* snug eval --suite */
+CommandFn plan_generate; /* snug plan --task generate */
+
 #endif

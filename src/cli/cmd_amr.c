@@ -21,12 +21,6 @@ void amr_input_choose(AmrInput *in, const Options *o) {
     in->end = share > 0 && train ? cut : in->corpus.n;
 }
 
-bool amr_input_open(AmrInput *in, const Options *o, Err *e) {
-    bool ok = amr_corpus_read(&in->corpus, o->positional[1], e);
-    if (ok) amr_input_choose(in, o);
-    return ok;
-}
-
 PenmanLayout amr_layout(const Options *o, PenmanLayout otherwise) {
     return opt_is(o, OPT_LAYOUT, "flat")       ? PENMAN_FLAT
            : opt_is(o, OPT_LAYOUT, "one-line") ? PENMAN_ONE_LINE
@@ -77,33 +71,29 @@ static bool has_a_graph(const Options *o, int64_t valid, int64_t blocks, Err *e)
            fail(e, ERR_FAIL, "%s: none of %lld blocks holds a valid graph", o->positional[1], (long long)blocks);
 }
 
-static bool check_verb(const Options *o, Err *e) {
-    AmrInput in = {0};
-    bool ok = amr_input_open(&in, o, e);
-    int64_t valid = 0, unbound = 0, sentences = 0, n = in.end - in.first, most = opt_int(o, OPT_FAULTS);
-    for (int64_t i = in.first; ok && i < in.end; i++) {
-        const AmrBlock *b = &in.corpus.block[i];
+static bool check_verb(const Options *o, AmrInput *in, Err *e) {
+    int64_t valid = 0, unbound = 0, sentences = 0, n = in->end - in->first, most = opt_int(o, OPT_FAULTS);
+    for (int64_t i = in->first; i < in->end; i++) {
+        const AmrBlock *b = &in->corpus.block[i];
         valid += !b->fault;
         unbound += b->fault ? 0 : amr_unbound(&b->graph);
         sentences += b->sentence != NULL;
     }
-    if (ok && !opt_flag(o, OPT_JSON)) {
+    if (!opt_flag(o, OPT_JSON)) {
         printf("%s: %lld blocks, %lld valid (%.1f %%), %lld with a sentence\n", o->positional[1], (long long)n,
                (long long)valid, n ? 100.0 * (double)valid / (double)n : 0, (long long)sentences);
         if (unbound) printf("  %lld symbols look like a variable that no node has\n", (long long)unbound);
-        print_faults(&in, most);
+        print_faults(in, most);
     }
-    ok = ok && amr_finish(json_pack("{s:I, s:I, s:I, s:I, s:o}", "blocks", (json_int_t)n, "valid", (json_int_t)valid,
-                                    "sentences", (json_int_t)sentences, "unbound", (json_int_t)unbound, "faults",
-                                    faults_json(&in, most)),
-                          &in.corpus, o, e);
-    if (ok && opt_flag(o, OPT_STRICT) && valid < n)
-        ok = fail(e, ERR_FAIL, "%s: %lld of %lld blocks are not valid", o->positional[1], (long long)(n - valid),
-                  (long long)n);
-    else if (ok)
-        ok = has_a_graph(o, valid, n, e);
-    amr_corpus_free(&in.corpus);
-    return ok;
+    if (!amr_finish(json_pack("{s:I, s:I, s:I, s:I, s:o}", "blocks", (json_int_t)n, "valid", (json_int_t)valid,
+                              "sentences", (json_int_t)sentences, "unbound", (json_int_t)unbound, "faults",
+                              faults_json(in, most)),
+                    &in->corpus, o, e))
+        return false;
+    if (opt_flag(o, OPT_STRICT) && valid < n)
+        return fail(e, ERR_FAIL, "%s: %lld of %lld blocks are not valid", o->positional[1], (long long)(n - valid),
+                    (long long)n);
+    return has_a_graph(o, valid, n, e);
 }
 
 /* ---- normalise ---- */
@@ -137,21 +127,17 @@ static bool write_blocks(Lines *out, int64_t *written, int64_t *copied, const Am
     return true;
 }
 
-static bool normalise_verb(const Options *o, Err *e) {
-    AmrInput in = {0};
+static bool normalise_verb(const Options *o, AmrInput *in, Err *e) {
     Lines out;
     int64_t written = 0, copied = 0;
-    bool ok = amr_json_needs_out(o, e) && amr_input_open(&in, o, e) &&
-              lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
-    ok = ok && lines_end(&out, write_blocks(&out, &written, &copied, &in, o, e), e);
-    int64_t dropped = in.end - in.first - written;
-    if (ok && copied + dropped)
+    if (!lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e) ||
+        !lines_end(&out, write_blocks(&out, &written, &copied, in, o, e), e))
+        return false;
+    int64_t dropped = in->end - in->first - written;
+    if (copied + dropped)
         log_line("%lld block%s without a valid graph: %s", (long long)(copied + dropped),
                  copied + dropped == 1 ? "" : "s", copied ? "copied unchanged" : "left out");
-    ok = ok && amr_finish(JSON_COUNTS({"written", written}, {"copied", copied}, {"dropped", dropped}),
-                          &in.corpus, o, e);
-    amr_corpus_free(&in.corpus);
-    return ok;
+    return amr_finish(JSON_COUNTS({"written", written}, {"copied", copied}, {"dropped", dropped}), &in->corpus, o, e);
 }
 
 /* ---- stats ---- */
@@ -208,53 +194,60 @@ static void print_stats(const AmrStats *s, const char *path, int64_t blocks) {
     print_buckets("nodes of a graph", s->by_nodes);
 }
 
-static bool stats_verb(const Options *o, Err *e) {
-    AmrInput in = {0};
-    bool ok = amr_input_open(&in, o, e);
-    if (ok) {
-        AmrStats s;
-        amr_stats(&s, &in.corpus, in.first, in.end);
-        if (!opt_flag(o, OPT_JSON)) print_stats(&s, o->positional[1], in.end - in.first);
-        ok = amr_finish(stats_json(&s, in.end - in.first), &in.corpus, o, e) &&
-             has_a_graph(o, s.graphs, in.end - in.first, e);
-    }
-    amr_corpus_free(&in.corpus);
-    return ok;
+static bool stats_verb(const Options *o, AmrInput *in, Err *e) {
+    int64_t blocks = in->end - in->first;
+    AmrStats s;
+    amr_stats(&s, &in->corpus, in->first, in->end);
+    if (!opt_flag(o, OPT_JSON)) print_stats(&s, o->positional[1], blocks);
+    return amr_finish(stats_json(&s, blocks), &in->corpus, o, e) && has_a_graph(o, s.graphs, blocks, e);
 }
 
 /* ---- triples ---- */
 
-static bool triples_verb(const Options *o, Err *e) {
-    AmrInput in = {0};
+static bool triples_verb(const Options *o, AmrInput *in, Err *e) {
     Lines out;
-    bool ok = amr_input_open(&in, o, e) && lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e);
-    if (ok) {
-        for (int64_t i = in.first; ok && i < in.end; i++)
-            ok = lines_json(&out, amr_block_json(&in.corpus.block[i], i + 1, amr_layout(o, PENMAN_INDENTED)), e);
-        ok = lines_end(&out, ok, e);
-    }
-    amr_corpus_free(&in.corpus);
-    return ok;
+    if (!lines_begin(&out, opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e)) return false;
+    bool ok = true;
+    for (int64_t i = in->first; ok && i < in->end; i++)
+        ok = lines_json(&out, amr_block_json(&in->corpus.block[i], i + 1, amr_layout(o, PENMAN_INDENTED)), e);
+    return lines_end(&out, ok, e);
 }
 
 /* ---- the table ---- */
 
 static const struct {
     const char *name;
-    bool file; /* it reads one */
-    CommandFn *fn;
+    AmrVerb *fn;
+    bool file;   /* it reads one */
+    bool corpus; /* which is a corpus */
+    bool lines;  /* they take standard output, unless --out is given */
 } verbs[] = {
-    {"check", true, check_verb},         {"normalise", true, normalise_verb}, {"normalize", true, normalise_verb},
-    {"stats", true, stats_verb},         {"triples", true, triples_verb},     {"rows", true, amr_rows_verb},
-    {"collect", true, amr_collect_verb}, {"draw", false, amr_draw_verb},
+    {"check", check_verb, .file = true, .corpus = true},
+    {"normalise", normalise_verb, .file = true, .corpus = true, .lines = true},
+    {"normalize", normalise_verb, .file = true, .corpus = true, .lines = true},
+    {"stats", stats_verb, .file = true, .corpus = true},
+    {"triples", triples_verb, .file = true, .corpus = true},
+    {"rows", amr_rows_verb, .file = true, .lines = true},
+    {"collect", amr_collect_verb, .file = true, .lines = true},
+    {"draw", amr_draw_verb, .lines = true},
 };
+
+static bool run_verb(int i, const Options *o, Err *e) {
+    AmrInput in = {0};
+    bool ok = (!verbs[i].lines || amr_json_needs_out(o, e)) &&
+              (!verbs[i].corpus || amr_corpus_read(&in.corpus, o->positional[1], e));
+    if (ok && verbs[i].corpus) amr_input_choose(&in, o);
+    ok = ok && verbs[i].fn(o, &in, e);
+    amr_corpus_free(&in.corpus);
+    return ok;
+}
 
 bool cmd_amr(const Options *o, Err *e) {
     const char *names[COUNT_OF(verbs)], *word = o->positional[0];
     for (int i = 0; i < COUNT_OF(verbs); i++) {
         names[i] = verbs[i].name;
         if (strcmp(names[i], word)) continue;
-        if (verbs[i].file == (o->n_positional == 2)) return verbs[i].fn(o, e);
+        if (verbs[i].file == (o->n_positional == 2)) return run_verb(i, o, e);
         return fail(e, ERR_USAGE, verbs[i].file ? "`snug amr %s` needs a file" : "`snug amr %s` reads no file",
                     word);
     }

@@ -1,7 +1,6 @@
 /* cmd_amr_parse.c - snug amr parse: sentences in, one graph each out, as `snug generate` answers prompts; an
  * answer ends where its graph does. */
 #include <stdio.h>
-#include <string.h>
 
 #include "amr/prompt.h"
 #include "base/log.h"
@@ -72,15 +71,10 @@ static bool make_block(void *self, Str *line, Err *e) {
 
 static void sum_up(void *self, json_t *summary) {
     Parsing *a = self;
-    json_t *counts = amr_collect_json(&a->collect);
     Str text = {0};
-    amr_collect_report(&text, &a->collect);
-    if (summary)
-        json_object_update(summary, counts);
-    else
-        log_line("%s", str_text(&text));
-    json_decref(counts);
-    str_free(&text);
+    if (summary) json_object_update_new(summary, amr_collect_json(&a->collect));
+    else amr_collect_report(&text, &a->collect);
+    log_str(&text);
 }
 
 bool cmd_amr_parse(const Options *o, Err *e) {

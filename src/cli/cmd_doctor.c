@@ -1,10 +1,6 @@
 /* cmd_doctor.c - snug doctor: what this machine is and can do, measured, and kept in the machine file. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/log.h"
 #include "base/stop.h"
-#include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/doctor.h"
 #include "cli/peak.h"

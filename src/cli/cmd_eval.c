@@ -2,7 +2,6 @@
  * eval_suite.c's. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -10,7 +9,6 @@
 #include "base/units.h"
 #include "cli/attention_page.h"
 #include "cli/cmd.h"
-#include "cli/eval_suite.h"
 #include "cli/jobs.h"
 #include "cli/peak.h"
 #include "cli/setup.h"

@@ -1,7 +1,6 @@
 /* cmd_generate.c - snug generate: prompts in, answers out as text or JSON lines in the prompts' order. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"

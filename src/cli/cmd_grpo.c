@@ -1,13 +1,11 @@
 /* cmd_grpo.c - snug grpo: from options to items, rewards and voices; the rest is a training session. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/gen_setup.h"
 #include "cli/grpo_setup.h"
 #include "cli/session.h"
 #include "grpo/run.h"
@@ -31,11 +29,7 @@ static bool set_policy(GrpoSession *g, const Session *s, Err *e) {
     if (!s->base.words.tokenizer)
         return fail(e, ERR_FAIL, "%s: has no tokenizer.json; give --tokenizer DIR", folder);
     if (!gen_setup_stop_ids(&g->stop, &s->base.model, &s->base.words, e)) return false;
-    g->o.policy = (GrpoGenerator){.tokenizer = s->base.words.tokenizer,
-                                  .chat = s->base.words.chat,
-                                  .stop_id = g->stop.id,
-                                  .n_stop_ids = g->stop.n,
-                                  .sampling = gen_setup_sampling(s->base.o, 1)};
+    g->o.policy = grpo_setup_voice(&s->base.words, &g->stop, gen_setup_sampling(s->base.o, 1));
     if (!(g->o.policy.sampling.temperature > 0))
         return fail(e, ERR_USAGE, "--temperature 0: all answers of a group would be the same; give 1, say");
     return true;
@@ -55,11 +49,7 @@ static bool set_evaluator(GrpoSession *g, const Session *s, Err *e) {
     /* an evaluator without words of its own has the policy's: both are drawn, or one is the other */
     const Words *w = g->setup.evaluator_words.tokenizer ? &g->setup.evaluator_words : &s->base.words;
     if (!gen_setup_stop_ids(&g->evaluator_stop, m, w, e)) return false;
-    g->o.evaluator = (GrpoGenerator){.tokenizer = w->tokenizer,
-                                     .chat = w->chat,
-                                     .stop_id = g->evaluator_stop.id,
-                                     .n_stop_ids = g->evaluator_stop.n,
-                                     .sampling = grpo_setup_evaluator_sampling(o)};
+    g->o.evaluator = grpo_setup_voice(w, &g->evaluator_stop, grpo_setup_evaluator_sampling(o));
     return true;
 }
 
@@ -145,13 +135,11 @@ static int64_t updates(const Session *s, int64_t *per_epoch, const char **of) {
 
 /* Which weights, in which format: where they are kept changes nothing. */
 static void set_side(json_t *to, const char *name, const ModelFiles *files, const ModelSpec *m) {
-    char text[64];
     uint64_t id = 0;
     Err unreadable = {0};
     if (files->has_folder && !m->random_init) identity_of(&id, files->folder, &unreadable);
-    snprintf(text, sizeof text, "%016" PRIx64 "%s%s", id, m->quantised ? " in " : "",
-             m->quantised ? format_name(m->stored) : "");
-    json_object_set_new(to, name, json_string(text));
+    json_object_set_new(to, name, json_sprintf("%016" PRIx64 "%s%s", id, m->quantised ? " in " : "",
+                                               m->quantised ? format_name(m->stored) : ""));
 }
 
 static void settings(const Session *s, json_t *to) {
@@ -187,8 +175,7 @@ static void say_parts(const Session *s) {
         else if (measured > 1e-3)
             str_addf(&text, "  %-12s %9s   %8.3f s\n", grpo_part_names[i], "-", measured);
     }
-    log_line("%s", str_text(&text));
-    str_free(&text);
+    log_str(&text);
 }
 
 static void result(const Session *s, json_t *to) {
@@ -196,15 +183,12 @@ static void result(const Session *s, json_t *to) {
     json_t *seconds = json_object(), *planned = json_object();
     double predicted[GRPO_PARTS];
     predict_parts(predicted, s);
-    json_set_number(to, "reward_first", g->reward_first);
-    json_set_number(to, "reward_last", g->reward_last);
-    json_set_number(to, "eval_before", g->before.mean);
-    json_set_number(to, "eval_before_error", g->before.error);
-    json_set_number(to, "eval_after", g->after.mean);
-    json_set_number(to, "eval_after_error", g->after.error);
-    json_set_number(to, "logp_difference_max", g->apart_most);
-    json_object_set_new(to, "answers_a_row", json_integer(MAX2(s->base.spec.row_samples, 1)));
-    json_object_set_new(to, "text_allocations_after_first_step", json_integer(g->text_requests));
+    JSON_SET_NUMBERS(to, {"reward_first", g->reward_first}, {"reward_last", g->reward_last},
+                     {"eval_before", g->before.mean}, {"eval_before_error", g->before.error},
+                     {"eval_after", g->after.mean}, {"eval_after_error", g->after.error},
+                     {"logp_difference_max", g->apart_most});
+    JSON_SET_COUNTS(to, {"answers_a_row", MAX2(s->base.spec.row_samples, 1)},
+                    {"text_allocations_after_first_step", g->text_requests});
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(seconds, grpo_part_names[i], g->seconds[i]);
     json_object_set_new(to, "seconds", seconds);
     for (int i = 0; i < GRPO_PARTS; i++) json_set_number(planned, grpo_part_names[i], predicted[i]);

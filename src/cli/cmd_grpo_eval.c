@@ -2,7 +2,6 @@
  * evaluator and rewards. The models take turns in memory: base, tuned, evaluator. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -10,7 +9,6 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cli/cmd.h"
-#include "cli/gen_setup.h"
 #include "cli/grpo_setup.h"
 #include "cli/lines.h"
 #include "cli/show.h"
@@ -58,15 +56,12 @@ static bool find_tuned(Comparison *c, Err *e) {
     Policy *base = &c->policy[BASE], *tuned = &c->policy[TUNED];
     base->model = tuned->model = c->base.has_folder ? c->base.folder : opt_text(c->o, OPT_MODEL);
     for (int i = 0; i < COUNT_OF(places); i++) {
-        char path[1200];
         snprintf(c->tuned, sizeof c->tuned, "%s%s", dir, places[i]);
-        snprintf(path, sizeof path, "%s/adapter_config.json", c->tuned);
-        if (file_exists(path)) {
+        if (file_exists(file_in(c->tuned, "adapter_config.json").s)) {
             snprintf(tuned->adapter, sizeof tuned->adapter, "%s", c->tuned);
             return true;
         }
-        snprintf(path, sizeof path, "%s/config.json", c->tuned);
-        if (file_exists(path)) {
+        if (file_exists(file_in(c->tuned, "config.json").s)) {
             tuned->model = c->tuned;
             return true;
         }
@@ -157,13 +152,9 @@ static bool open_speaker(Speaker *s, Comparison *c, const char *model, const cha
     spec->slots = given ? opt_int(c->o, OPT_SLOTS) : gen_setup_slots(&s->setup, most);
     spec->context = context;
     if (!gen_setup_start(&s->setup, &(GenHost){.requests = host_bytes(c)}, !given, context, e)) return false;
-    s->voice =
-        (GrpoGenerator){.tokenizer = s->setup.words.tokenizer,
-                        .chat = s->setup.words.chat,
-                        .stop_id = s->setup.stop.id,
-                        .n_stop_ids = s->setup.stop.n,
-                        .sampling = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1),
-                        .shown = &s->shown};
+    Sampling how = side ? grpo_setup_evaluator_sampling(c->o) : gen_setup_sampling(c->o, 1);
+    s->voice = grpo_setup_voice(&s->setup.words, &s->setup.stop, how);
+    s->voice.shown = &s->shown;
     return true;
 }
 

@@ -1,7 +1,4 @@
 /* cmd_make.c - snug init, convert, merge: folders that are made, not trained. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -12,7 +9,6 @@
 #include "cli/share.h"
 #include "store/folder.h"
 #include "store/hf.h"
-#include "store/jsonfile.h"
 #include "store/llama2c.h"
 #include "weights/weights.h"
 
@@ -42,23 +38,6 @@ bool setup_check_room(const Options *o, int64_t bytes, Err *e) {
 }
 
 static int64_t config_bytes(const ModelConfig *c) { return format_bytes(c->dtype, 1, config_parameters(c)); }
-
-static int64_t folder_bytes(const char *folder) {
-    StSet s;
-    if (!st_open(&s, folder, NULL)) return 0; /* said where it is read */
-    int64_t bytes = s.total_bytes;
-    st_close(&s);
-    return bytes;
-}
-
-static bool write_config(const ModelConfig *c, const char *folder, Err *e) {
-    char path[1200];
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    json_t *j = config_to_json(c);
-    bool ok = jsonfile_write(path, j, e);
-    json_decref(j);
-    return ok;
-}
 
 /* --tokenizer of init, found by name too: something must be there to be copied, and the model know all of its ids.
  * bytes: the most that reading it took. */
@@ -105,7 +84,7 @@ bool cmd_init(const Options *o, Err *e) {
         !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
     bool ok =
-        write_config(&m.config, f.temporary, e) &&
+        weights_write_config(&m.config, f.temporary, e) &&
         weights_write_random(&m.config, f.temporary, (uint64_t)opt_int(o, OPT_SEED), setup_threads(o), e);
     char own[SHARE_PATH];
     if (ok && opt_given(o, OPT_TOKENIZER))
@@ -142,10 +121,10 @@ static bool convert_dense(const Options *o, Err *e) {
         return fail(e, ERR_FAIL,
                     "convert %s: is a preset without weights; name a folder with config.json and *.safetensors", from);
     if (!config_make_sparse(&m.config, e) || !set_sparse(&m.config, o, e) ||
-        !weights_make_bytes(&heap, &m.config, NULL, e) || !setup_check_room(o, folder_bytes(m.folder), e) ||
+        !weights_make_bytes(&heap, &m.config, NULL, e) || !setup_check_room(o, st_bytes_of(m.folder), e) ||
         !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
-    bool ok = write_config(&m.config, f.temporary, e) &&
+    bool ok = weights_write_config(&m.config, f.temporary, e) &&
               weights_complete(&m.config, m.folder, f.temporary, (uint64_t)opt_int(o, OPT_SEED), 1, &drawn, e) &&
               hf_copy_side_files(m.folder, f.temporary, e);
     if (!folder_end(&f, ok, e)) return false;
@@ -183,15 +162,13 @@ bool cmd_merge(const Options *o, Err *e) {
         return fail(e, ERR_FAIL, "--model %s: is quantised; merge into the model before it was",
                     opt_text(o, OPT_MODEL));
     FolderOut f;
-    char from[1200], to[1200];
     int64_t heap;
     if (!weights_check_merge(m.folder, opt_text(o, OPT_ADAPTER), e) ||
         !weights_make_bytes(&heap, &m.config, opt_text(o, OPT_ADAPTER), e) ||
-        !setup_check_room(o, folder_bytes(m.folder), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
+        !setup_check_room(o, st_bytes_of(m.folder), e) || !folder_begin(&f, opt_text(o, OPT_OUT), e))
         return false;
-    snprintf(from, sizeof from, "%s/config.json", m.folder);
-    snprintf(to, sizeof to, "%s/config.json", f.temporary);
-    bool ok = file_copy(from, to, e) && hf_copy_side_files(m.folder, f.temporary, e) &&
+    bool ok = file_copy(file_in(m.folder, "config.json").s, file_in(f.temporary, "config.json").s, e) &&
+              hf_copy_side_files(m.folder, f.temporary, e) &&
               weights_merge(m.folder, opt_text(o, OPT_ADAPTER), f.temporary, setup_threads(o), e);
     if (!folder_end(&f, ok, e)) return false;
     log_line("%s: %s with %s merged in", opt_text(o, OPT_OUT), m.folder, opt_text(o, OPT_ADAPTER));

@@ -1,13 +1,11 @@
 /* cmd_plan.c - snug plan: what a job takes, before anything is loaded. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/peak.h"
 #include "cli/plan_case.h"
 #include "cli/plan_page.h"
-#include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
 

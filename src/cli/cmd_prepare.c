@@ -46,8 +46,7 @@ static void print_result(const Options *o, const PrepareCounts *c, double second
         log_line("%s: was prepared before, nothing was left to do", opt_text(o, OPT_OUT));
     else
         log_line(
-            "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of "
-            "text",
+            "%s: %s tokens of %s documents in %s shards (%s rows, %s without a text) from %s files; %.1f MB/s of text",
             opt_text(o, OPT_OUT), units_count(c->tokens).s, units_count(c->documents).s, units_count(c->shards).s,
             units_count(c->rows).s, units_count(c->dropped).s, units_count(c->inputs).s, speed);
 }
@@ -75,11 +74,9 @@ static bool check_names(const Options *o, Err *e) {
 
 /* As training finds it: the tokenizer's, else that of the model it lies with. */
 static bool find_eos(int32_t *eos, const Tokenizer *t, const char *folder, Err *e) {
-    char path[1200];
     ModelConfig config;
     *eos = tokenizer_eos(t);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    if (*eos < 0 && file_exists(path)) {
+    if (*eos < 0 && file_exists(file_in(folder, "config.json").s)) {
         if (!config_from_file(&config, folder, e)) return false;
         *eos = config.eos_id;
     }

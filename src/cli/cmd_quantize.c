@@ -1,7 +1,6 @@
 /* cmd_quantize.c - snug quantize: what storing a model's projections in fewer bits costs and saves, and the folder. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/process.h"
@@ -12,7 +11,6 @@
 #include "cli/show.h"
 #include "store/folder.h"
 #include "store/hf.h"
-#include "store/jsonfile.h"
 #include "store/safetensors.h"
 #include "weights/weights.h"
 
@@ -65,12 +63,11 @@ enum { MOST_SIDES = 3 }; /* as the model is, quantised, and with its head quanti
 
 static void add_report(json_t *root, const Side *side, int n) {
     const Side *full = &side[0], *less = &side[n - 1];
-    json_object_set_new(root, "full", side_json(full));
-    json_object_set_new(root, "quantised", side_json(less));
-    json_object_set_new(root, "loss_change", json_real(less->loss - full->loss));
-    json_object_set_new(root, "perplexity_change", json_real(exp(less->loss) / exp(full->loss) - 1));
-    json_object_set_new(root, "bytes_saved", json_integer(full->weight_bytes - less->weight_bytes));
-    json_object_set_new(root, "tokens", json_integer(full->tokens));
+    json_object_update_new(root, json_pack("{s:o, s:o, s:f, s:f, s:I, s:I}", "full", side_json(full), "quantised",
+                                           side_json(less), "loss_change", less->loss - full->loss,
+                                           "perplexity_change", exp(less->loss) / exp(full->loss) - 1, "bytes_saved",
+                                           (json_int_t)(full->weight_bytes - less->weight_bytes), "tokens",
+                                           (json_int_t)full->tokens));
     if (n == MOST_SIDES) json_object_set_new(root, "head_as_it_is", side_json(&side[1]));
 }
 
@@ -131,14 +128,6 @@ static bool report(json_t *root, Most *most, const Options *o, const ModelFiles 
     return ok;
 }
 
-static int64_t bytes_on_disk(const char *folder) {
-    StSet s;
-    if (!st_open(&s, folder, NULL)) return 0;
-    int64_t bytes = s.total_bytes;
-    st_close(&s);
-    return bytes;
-}
-
 static ModelConfig quantised_config(const Options *o, const ModelFiles *m) {
     ModelConfig c = m->config;
     c.quant = QUANT_OWN;
@@ -157,16 +146,12 @@ static bool check_folder(const Options *o, const ModelFiles *m, Err *e) {
 static bool write_folder(json_t *root, Most *most, const Options *o, const ModelFiles *m, Err *e) {
     ModelConfig c = quantised_config(o, m);
     FolderOut f;
-    char path[1200];
     int64_t heap;
     if (!weights_make_bytes(&heap, &c, NULL, e) || !folder_begin(&f, opt_text(o, OPT_OUT), e)) return false;
-    snprintf(path, sizeof path, "%s/config.json", f.temporary);
-    json_t *j = config_to_json(&c);
-    bool ok = jsonfile_write(path, j, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
+    bool ok = weights_write_config(&c, f.temporary, e) && hf_copy_side_files(m->folder, f.temporary, e) &&
               weights_quantise(&c, m->folder, f.temporary, e);
-    json_decref(j);
     if (!folder_end(&f, ok, e)) return false;
-    int64_t before = bytes_on_disk(m->folder), after = bytes_on_disk(opt_text(o, OPT_OUT));
+    int64_t before = st_bytes_of(m->folder), after = st_bytes_of(opt_text(o, OPT_OUT));
     log_line("%s: projections as %s%s, %s on disk instead of %s", opt_text(o, OPT_OUT), format_name(c.quant_format),
              c.quant_head ? ", the head as int8" : "", units_bytes(after).s, units_bytes(before).s);
     json_object_set_new(root, "out", json_string(opt_text(o, OPT_OUT)));

@@ -73,12 +73,11 @@ static json_t *job_of(const ReasonRun *run, Err *e) {
                                  OPT_TOKENIZER, OPT_INIT, OPT_KV_CACHE, OPT_INVARIANT, OPT_SELECTION, OPT_GATES};
     const Options *o = run->o;
     const Rubric *r = &run->pipeline.spec.rubric;
-    char text[60];
     json_t *job = gen_setup_job(&run->setup, same, COUNT_OF(same), e);
     if (!job) return NULL;
     json_set_hex(job, "problems", run->problems.hash);
-    snprintf(text, sizeof text, "%lld of %lld", (long long)opt_int(o, OPT_RANK), (long long)opt_int(o, OPT_RANKS));
-    json_object_set_new(job, "rank", json_string(text));
+    json_object_set_new(job, "rank", json_sprintf("%lld of %lld", (long long)opt_int(o, OPT_RANK),
+                                                  (long long)opt_int(o, OPT_RANKS)));
     Str rubric = {0};
     for (int i = 0; i < r->n; i++)
         str_addf(&rubric, "%s%s %g", i ? ", " : "", r->criterion[i].name, r->criterion[i].weight);

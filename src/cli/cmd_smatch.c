@@ -70,8 +70,7 @@ static json_t *prediction_json(const Prediction *p, const Options *o) {
                              f1_at_most(s), "interval", p->interval.low, p->interval.high, "invalid",
                              (json_int_t)s->empty, "valid", valid_share(s), "skipped", (json_int_t)s->skipped,
                              "first_words", (json_int_t)s->first_words, "dropped", (json_int_t)s->dropped);
-    json_object_update(j, more);
-    json_decref(more);
+    json_object_update_new(j, more);
     for (int m = SMATCH_FULL + 1; m < SMATCH_METRICS; m++) {
         json_t *variant = counts_json(s->of[m]);
         json_object_set_new(variant, "exact", json_boolean(m >= SMATCH_MAPPED || s->proved[m] == s->n));

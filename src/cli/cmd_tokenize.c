@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/process.h"
 #include "cli/cmd.h"
 #include "cli/peak.h"

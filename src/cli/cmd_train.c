@@ -10,12 +10,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/advice.h"
 #include "cli/jobs.h"
-#include "cli/plan_timeline.h"
+#include "cli/plan_picture.h"
 #include "cli/session.h"
 #include "cli/show.h"
-#include "train/search.h"
 
 static bool open_data(Session *s, Err *e) {
     JobSetup *b = &s->base;
@@ -285,25 +283,17 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     const Job *j = &session->base.job;
     json_t *o = json_object();
     Str plan = {0};
-    json_set_count(o, "steps", r->steps);
-    json_set_count(o, "skipped_steps", r->skipped_steps);
-    json_set_count(o, "spikes", r->spikes);
-    json_set_number(o, "first_loss", r->first_loss);
-    json_set_number(o, "loss", r->loss);
-    json_set_number(o, "eval_loss", r->eval_loss);
+    JSON_SET_COUNTS(o, {"steps", r->steps}, {"skipped_steps", r->skipped_steps}, {"spikes", r->spikes});
+    JSON_SET_NUMBERS(o, {"first_loss", r->first_loss}, {"loss", r->loss}, {"eval_loss", r->eval_loss});
     if (session->best.judge.n) json_set_number(o, session->best.judge.judge.name, r->eval_score);
-    if (j->report >= 0) {
-        json_set_number(o, "indexer_recall", r->attention.recall);
-        json_set_number(o, "k_mean", r->attention.k_mean);
-        json_set_number(o, "gate_mean", r->attention.gate_mean);
-        json_set_number(o, "index_loss", r->attention.index_loss);
-    }
+    if (j->report >= 0)
+        JSON_SET_NUMBERS(o, {"indexer_recall", r->attention.recall}, {"k_mean", r->attention.k_mean},
+                         {"gate_mean", r->attention.gate_mean}, {"index_loss", r->attention.index_loss});
     if (j->noise >= 0) json_set_number(o, "noise_scale_tokens", r->noise_scale);
-    json_set_number(o, "tokens_per_s", r->tokens_per_s);
-    json_set_number(o, "data_wait_share", r->wait_share);
-    json_set_number(o, "cpu_utilization", r->samples.cpu_share);
-    if (r->samples.looks) json_set_number(o, "gpu_utilization", r->samples.gpu_busy);
-    if (r->samples.looks) json_set_number(o, "gpu_power_w", r->samples.watts);
+    JSON_SET_NUMBERS(o, {"tokens_per_s", r->tokens_per_s}, {"data_wait_share", r->wait_share},
+                     {"cpu_utilization", r->samples.cpu_share});
+    if (r->samples.looks)
+        JSON_SET_NUMBERS(o, {"gpu_utilization", r->samples.gpu_busy}, {"gpu_power_w", r->samples.watts});
     double tokens = (double)(session->base.global_batch * j->spec.seq);
     if (session->base.data) tokens *= dataset_report(session->base.data)->fill;
     if (j->spec.rows) tokens = j->spec.rows->mean_tokens;
@@ -311,19 +301,17 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     technique_layout_flags(&plan, &j->spec);
     json_object_set_new(o, "plan", json_string(str_text(&plan)));
     str_free(&plan);
-    json_set_count(o, "host_planned_bytes", ring_host_bytes(j->ring));
-    json_set_count(o, "planned_bytes", r->planned_bytes);
-    json_set_count(o, "measured_bytes", r->measured_bytes);
-    json_set_count(o, "process_planned_bytes", r->process_planned_bytes);
-    json_set_count(o, "process_measured_bytes", peak->budget_bytes);
+    JSON_SET_COUNTS(o, {"host_planned_bytes", ring_host_bytes(j->ring)}, {"planned_bytes", r->planned_bytes},
+                    {"measured_bytes", r->measured_bytes}, {"process_planned_bytes", r->process_planned_bytes},
+                    {"process_measured_bytes", peak->budget_bytes});
     peak_json(o, peak);
-    json_set_count(o, "allocations_after_first_step", r->allocations_after_first_step);
-    json_set_count(o, "checkpoint_bytes", session->saving.checkpoint_bytes);
+    JSON_SET_COUNTS(o, {"allocations_after_first_step", r->allocations_after_first_step},
+                    {"checkpoint_bytes", session->saving.checkpoint_bytes});
     if (session->history.open) {
-        json_set_count(o, "step_log_bytes", session->history.bytes);
-        json_set_count(o, "step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1));
-        json_set_count(o, "step_log_checkpoint_bytes", session->step_log.state_bytes);
-        json_set_count(o, "step_log_planned_bytes", session->step_log.disk_bytes);
+        JSON_SET_COUNTS(o, {"step_log_bytes", session->history.bytes},
+                        {"step_log_bytes_per_step", session->history.bytes / MAX2(r->steps, 1)},
+                        {"step_log_checkpoint_bytes", session->step_log.state_bytes},
+                        {"step_log_planned_bytes", session->step_log.disk_bytes});
         json_set_number(o, "step_log_seconds", session->base.run.log.seconds);
         if (session->step_log.update_bytes) json_set_count(o, "step_log_update_bytes", session->step_log.update_bytes);
         if (session->step_log.update_bytes) json_set_number(o, "step_log_update_error", session->base.run.update_error);
@@ -333,7 +321,7 @@ static void print_result(const Session *session, const RunResult *r, const Peak 
     json_object_set_new(o, "finished_before", json_boolean(r->finished));
     const char *name = opt_text(session->base.o, OPT_RUN_NAME);
     if (name) json_object_set_new(o, "run_name", json_string(name));
-    json_object_set_new(o, "result", json_string(r->result));
+    json_object_set_new(o, "result", json_string(r->result.s));
     if (session->task) session->task->result(session, o);
     show_print_digits(o, JSON_ALL_DIGITS);
 }
@@ -363,7 +351,7 @@ static void say_result(const Session *s, const RunResult *r, const Peak *peak) {
     else if (r->stopped_by)
         log_line("stopped by signal %d after step %lld; go on with --resume", r->stopped_by, (long long)r->steps);
     else if (s->base.run.o.dry_run) log_line("dry run: everything but the steps was done");
-    else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result);
+    else log_line("loss %.4f -> %.4f in %lld steps; %s", r->first_loss, r->loss, (long long)r->steps, r->result.s);
     if (r->skipped_steps)
         log_line("%lld of them were skipped (%s)", (long long)r->skipped_steps,
                  s->base.job.unscale ? "--loss-scale" : "--on-spike, --on-nonfinite");
@@ -469,8 +457,7 @@ static void say_advice(const Session *s) {
     Str text = {0};
     advice_text(&text, s);
     if (text.len) text.data[--text.len] = 0;
-    if (text.len) log_line("%s", text.data);
-    str_free(&text);
+    log_str(&text);
 }
 
 bool session_run(const Options *o, const SessionTask *task, Err *e) {

@@ -145,7 +145,7 @@ typedef struct Asking {
     GenSetup setup;
     TokenIds *prompt; /* own; all items of all sets that are asked */
     char **answer;    /* gets; owned by the evaluation */
-    int64_t n, next;
+    int64_t n, most_new;
 } Asking;
 
 static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
@@ -154,41 +154,32 @@ static bool encode(Asking *a, const char *question, TokenIds *out, Err *e) {
     return (chat ? gen_setup_encode_turn : gen_setup_encode_text)(&a->setup, out, question, bytes, e);
 }
 
-static bool submit(Asking *a, int64_t most_new, Err *e) {
-    while (engine_room(&a->setup.engine) > 0 && a->next < a->n) {
-        Request r = gen_setup_request(&a->setup, 0);
-        r.prompt = a->prompt[a->next].ids;
-        r.n_prompt = a->prompt[a->next].n;
-        r.max_new = most_new;
-        r.number = a->next++;
-        r.samples = 1;
-        if (!engine_submit(&a->setup.engine, &r, NULL, e)) return false;
-    }
+static bool submit(void *user, int64_t i, Err *e) {
+    Asking *a = user;
+    Request r = gen_setup_request(&a->setup, 0);
+    r.prompt = a->prompt[i].ids;
+    r.n_prompt = a->prompt[i].n;
+    r.max_new = a->most_new;
+    r.number = i;
+    r.samples = 1;
+    return engine_submit(&a->setup.engine, &r, NULL, e);
+}
+
+static bool take_answer(void *user, const EngineEvent *ev, Err *e) {
+    Asking *a = user;
+    if (ev->kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev->error);
+    if (ev->kind == EVENT_DONE) a->answer[ev->request->number] = mem_strdup(ev->text ? str_text(ev->text) : "");
     return true;
 }
 
-static bool take_answers(Asking *a, Err *e) {
-    for (EngineEvent ev; engine_event(&a->setup.engine, &ev);) {
-        if (ev.kind == EVENT_FAILED) return fail(e, ERR_FAIL, "%s", ev.error);
-        if (ev.kind == EVENT_DONE) a->answer[ev.request->number] = mem_strdup(ev.text ? str_text(ev.text) : "");
-    }
-    return true;
-}
-
-static bool ask(Asking *a, int64_t most_new, Err *e) {
+static bool ask(Asking *a, Err *e) {
     int64_t longest = 1;
     for (int64_t i = 0; i < a->n; i++) longest = MAX2(longest, a->prompt[i].n);
     a->setup.spec.slots = MIN2(a->n, SLOTS);
-    a->setup.spec.context = longest + most_new;
-    if (!gen_setup_start(&a->setup, &(GenHost){.requests = a->n * (longest + most_new) * 8}, true,
-                         a->setup.spec.context, e))
-        return false;
-    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->n;) {
-        if (!submit(a, most_new, e)) return false;
-        state = engine_step(&a->setup.engine, e);
-        if (state == ENGINE_BROKEN || !take_answers(a, e) || !stop_check(e)) return false;
-    }
-    return true;
+    a->setup.spec.context = longest + a->most_new;
+    GenHost host = {.requests = a->n * (longest + a->most_new) * 8};
+    EngineAsk all = {.total = a->n, .submit = submit, .take = take_answer, .user = a};
+    return gen_setup_start(&a->setup, &host, true, a->setup.spec.context, e) && engine_ask(&a->setup.engine, &all, e);
 }
 
 static bool ask_all(Asking *a, Evaluation *v, Err *e) {
@@ -203,7 +194,8 @@ static bool ask_all(Asking *a, Evaluation *v, Err *e) {
     for (int s = 0; s < SET_HOLDOUT; s++)
         for (int64_t i = 0; i < v->items.set[s].n; i++)
             if (!encode(a, v->items.set[s].item[i].question, &a->prompt[at++], e)) return false;
-    if (!ask(a, opt_int(v->o, OPT_MAX_TOKENS), e)) return false;
+    a->most_new = opt_int(v->o, OPT_MAX_TOKENS);
+    if (!ask(a, e)) return false;
     peak_note_ring(&v->most, &a->setup.ring);
     return true;
 }
@@ -229,25 +221,20 @@ static bool generate(Evaluation *v, Err *e) {
 
 /* What making the model took stands beside its weights; it goes along with the evaluation. */
 static bool copy_efficiency(const char *out, const char *model, Err *e) {
-    char from[1200], to[1200];
     json_t *spent = NULL;
-    snprintf(from, sizeof from, "%.1000s/EFFICIENCY.json", model);
-    if (!file_exists(from)) return true;
-    snprintf(to, sizeof to, "%.1000s/EFFICIENCY.json", out);
-    bool ok = jsonfile_read(&spent, from, 1 << 20, e) && jsonfile_write(to, spent, e);
+    FilePath from = file_in(model, "EFFICIENCY.json");
+    if (!file_exists(from.s)) return true;
+    bool ok = jsonfile_read(&spent, from.s, 1 << 20, e) && jsonfile_write(file_in(out, "EFFICIENCY.json").s, spent, e);
     json_decref(spent);
     return ok;
 }
 
 static bool write_files(const Evaluation *v, const json_t *all, const json_t *summary, Err *e) {
-    char path[1200];
     const char *out = opt_text(v->o, OPT_OUT);
     if (!out) return true;
-    if (!file_make_dirs(out, e)) return false;
-    snprintf(path, sizeof path, "%s/TOFU_EVAL.json", out);
-    if (!jsonfile_write(path, all, e)) return false;
-    snprintf(path, sizeof path, "%s/TOFU_SUMMARY.json", out);
-    return jsonfile_write(path, summary, e) && copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
+    return file_make_dirs(out, e) && jsonfile_write(file_in(out, "TOFU_EVAL.json").s, all, e) &&
+           jsonfile_write(file_in(out, "TOFU_SUMMARY.json").s, summary, e) &&
+           copy_efficiency(out, opt_text(v->o, OPT_MODEL), e);
 }
 
 static bool report(Evaluation *v, Err *e) {
@@ -272,10 +259,9 @@ static bool report(Evaluation *v, Err *e) {
 
 /* An evaluation that took hours is not replaced by a slip. */
 static bool check_out(const Options *o, Err *e) {
-    char path[1200];
     if (!opt_given(o, OPT_OUT) || opt_flag(o, OPT_OVERWRITE)) return true;
-    snprintf(path, sizeof path, "%.1000s/TOFU_EVAL.json", opt_text(o, OPT_OUT));
-    return !file_exists(path) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
+    FilePath path = file_in(opt_text(o, OPT_OUT), "TOFU_EVAL.json");
+    return !file_exists(path.s) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path.s);
 }
 
 /* The retrained model's truth ratios are those of the same questions. */
@@ -328,12 +314,11 @@ typedef struct Comparison {
 } Comparison;
 
 static bool read_compared(Comparison *c, const char *folder, Err *e) {
-    char path[1200];
     json_t **summary = &c->file[2 * c->n], **spent = summary + 1;
-    snprintf(path, sizeof path, "%.1000s/TOFU_SUMMARY.json", folder);
-    if (!jsonfile_read(summary, path, 1 << 24, e)) return fail_within(e, "--compare-evals");
-    snprintf(path, sizeof path, "%.1000s/EFFICIENCY.json", folder);
-    if (file_exists(path) && !jsonfile_read(spent, path, 1 << 20, e)) return fail_within(e, "--compare-evals");
+    FilePath efficiency = file_in(folder, "EFFICIENCY.json");
+    if (!jsonfile_read(summary, file_in(folder, "TOFU_SUMMARY.json").s, 1 << 24, e) ||
+        (file_exists(efficiency.s) && !jsonfile_read(spent, efficiency.s, 1 << 20, e)))
+        return fail_within(e, "--compare-evals");
     c->method[c->n++] = (Compared){file_last_name(folder), *summary, *spent};
     return true;
 }

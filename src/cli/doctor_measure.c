@@ -77,23 +77,21 @@ typedef struct Shapes { /* ascending; 0 ends */
 } Shapes;
 
 /* Widths: adapters of rank 16 and 128, then the models from 0.5 to 70 billion parameters. */
-static const Shapes on_cuda = {{1024, 4096, 16384},
-                               {16, 128, 896, 2048, 4096, 8192},
-                               {1024, 4096, 16384},
-                               {64, 128},
-                               16384,
-                               8192,
-                               GIB,
-                               512 * MIB,
-                               32 * GIB,
-                               GIB,
-                               0.05};
-static const Shapes on_cuda_quick = {{1024, 8192}, {128, 1024, 4096}, {2048},  {64, 128}, 8192, 4096,
-                                     256 * MIB,    128 * MIB,         8 * GIB, 256 * MIB, 0.02};
-static const Shapes on_cpu = {{64, 512}, {16, 512, 2048}, {128, 512}, {64, 128}, 512, 1024,
-                              64 * MIB,  64 * MIB,        GIB,        64 * MIB,  0.2};
-static const Shapes on_cpu_quick = {{256},    {16, 1024}, {256},     {64},     256, 512,
-                                    32 * MIB, 32 * MIB,   128 * MIB, 16 * MIB, 0.05};
+static const Shapes on_cuda = {
+    .rows = {1024, 4096, 16384}, .widths = {16, 128, 896, 2048, 4096, 8192}, .lengths = {1024, 4096, 16384},
+    .heads = {64, 128}, .tokens = 16384, .large = 8192, .pass_bytes = GIB, .copy_bytes = 512 * MIB,
+    .load_bytes = 32 * GIB, .pinned_bytes = GIB, .seconds = 0.05};
+static const Shapes on_cuda_quick = {
+    .rows = {1024, 8192}, .widths = {128, 1024, 4096}, .lengths = {2048}, .heads = {64, 128}, .tokens = 8192,
+    .large = 4096, .pass_bytes = 256 * MIB, .copy_bytes = 128 * MIB, .load_bytes = 8 * GIB, .pinned_bytes = 256 * MIB,
+    .seconds = 0.02};
+static const Shapes on_cpu = {
+    .rows = {64, 512}, .widths = {16, 512, 2048}, .lengths = {128, 512}, .heads = {64, 128}, .tokens = 512,
+    .large = 1024, .pass_bytes = 64 * MIB, .copy_bytes = 64 * MIB, .load_bytes = GIB, .pinned_bytes = 64 * MIB,
+    .seconds = 0.2};
+static const Shapes on_cpu_quick = {
+    .rows = {256}, .widths = {16, 1024}, .lengths = {256}, .heads = {64}, .tokens = 256, .large = 512,
+    .pass_bytes = 32 * MIB, .copy_bytes = 32 * MIB, .load_bytes = 128 * MIB, .pinned_bytes = 16 * MIB, .seconds = 0.05};
 
 static int points(int64_t *to, const int64_t *from) {
     int n = 0;

@@ -1,6 +1,4 @@
 /* doctor_show.c - how a machine is shown: tables for people, JSON for programs. */
-#include <string.h>
-
 #include "base/units.h"
 #include "base/json.h"
 #include "cli/doctor.h"

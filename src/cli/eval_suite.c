@@ -1,6 +1,4 @@
 /* eval_suite.c - snug eval --suite: from options to items, an engine of the size they need, and where results go. */
-#include "cli/eval_suite.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/show.h"
 #include "obs/sensors.h"
@@ -125,8 +124,7 @@ static void print_json(const SuiteJob *j, const Peak *peak) {
                              c->decode_seconds, "slots", (json_int_t)n->gen->spec.slots, "context",
                              (json_int_t)n->gen->spec.context);
     peak_add_ring(more, &n->ring, peak);
-    json_object_update(root, more);
-    json_decref(more);
+    json_object_update_new(root, more);
     show_print_json(root);
 }
 

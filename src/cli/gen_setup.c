@@ -2,7 +2,6 @@
 #include "cli/gen_setup.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -34,15 +33,14 @@ bool gen_setup_stop_ids(StopIds *s, const ModelFiles *m, const Words *w, Err *e)
     static const char *const files[] = {"generation_config.json", "config.json"};
     *s = (StopIds){0};
     for (int i = 0; i < COUNT_OF(files); i++) {
-        char path[1200];
+        FilePath path = file_in(m->folder, files[i]);
         json_error_t je;
         Str text = {0};
-        snprintf(path, sizeof path, "%s/%s", m->folder, files[i]);
-        if (!file_exists(path)) continue;
-        if (!file_read(path, &text, 1 << 20, e)) return false;
+        if (!file_exists(path.s)) continue;
+        if (!file_read(path.s, &text, 1 << 20, e)) return false;
         json_t *j = json_loadb(str_text(&text), (size_t)text.len, 0, &je);
         str_free(&text);
-        if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path, je.line, je.text);
+        if (!j) return fail(e, ERR_FAIL, "%s:%d: is not JSON: %s", path.s, je.line, je.text);
         add_stop_json(s, json_object_get(j, "eos_token_id"), m->config.vocab);
         json_decref(j);
     }
@@ -61,8 +59,7 @@ static bool set_offload(GenSpec *s, const Options *o, const Machine *m, Err *e) 
     s->may_offload = automatic && (m->kind != MACHINE_CPU || has_folder); /* there all pools are the same memory */
     return !(layers[OFFLOAD_MOMENTS] || layers[OFFLOAD_GRADIENTS] || layers[OFFLOAD_INPUTS]) ||
            fail(e, ERR_USAGE,
-                "--offload %s: answers have nothing but weights to offload; use weights, weights=N or "
-                "weights=disk:N",
+                "--offload %s: answers have nothing but weights to offload; use weights, weights=N or weights=disk:N",
                 opt_text(o, OPT_OFFLOAD));
 }
 
@@ -223,7 +220,6 @@ Peak gen_setup_show_measured(const GenSetup *n) {
 json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) {
     const Options *o = n->o;
     uint64_t model = 0, adapter = 0;
-    char context[24];
     bool drawn = !n->model.has_folder; /* a preset with --init random: its name and the seed say it all */
     if (!drawn && !identity_of(&model, n->model.folder, e)) return NULL;
     if (opt_given(o, OPT_ADAPTER) && !identity_of(&adapter, opt_text(o, OPT_ADAPTER), e)) return NULL;
@@ -234,8 +230,7 @@ json_t *gen_setup_job(const GenSetup *n, const OptId *same, int n_same, Err *e) 
     if (drawn) json_object_set_new(job, "model", json_string(opt_text(o, OPT_MODEL)));
     else json_set_hex(job, "model", model);
     json_set_hex(job, "adapter", adapter);
-    snprintf(context, sizeof context, "%lld", (long long)n->spec.context);
-    json_object_set_new(job, "context", json_string(context));
+    json_object_set_new(job, "context", json_sprintf("%lld", (long long)n->spec.context));
     return job;
 }
 

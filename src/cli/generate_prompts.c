@@ -1,5 +1,4 @@
 /* generate_prompts.c - how a row becomes a prompt, and which prompts cannot be answered. */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

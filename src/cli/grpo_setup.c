@@ -230,6 +230,11 @@ Sampling grpo_setup_evaluator_sampling(const Options *o) {
     return (Sampling){.temperature = (float)opt_real(o, OPT_EVALUATOR_TEMPERATURE), .top_p = 1, .repetition = 1};
 }
 
+GrpoGenerator grpo_setup_voice(const Words *w, const StopIds *stop, Sampling how) {
+    return (GrpoGenerator){.tokenizer = w->tokenizer, .chat = w->chat, .stop_id = stop->id, .n_stop_ids = stop->n,
+                           .sampling = how};
+}
+
 bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e) {
     if (opt_given(o, OPT_EVALUATOR))
         return fail(e, ERR_USAGE,
@@ -325,14 +330,11 @@ bool grpo_setup_shape(GrpoSetup *g, JobSpec *s, int64_t global_batch, const Opti
 /* Of an update of the fastest plan; 0: none fits. */
 static double update_seconds(JobSpec s, const Options *o, const Machine *m, const HostBytes *host, FitLimits limits) {
     Search *f = MEM_NEW(Search, 1);
-    Job *j = MEM_NEW(Job, 1);
-    Ring *r = MEM_NEW(Ring, 1);
-    bool fits = job_search(f, &s, m, host, setup_freedom(o), limits) && job_plan(j, r, &s, m, host, NULL);
-    double seconds = fits ? ring_round_seconds(r, m) : 0;
-    ring_close(r);
+    FitCost cost;
+    bool fits = job_search(f, &s, m, host, setup_freedom(o), limits) && job_cost_of(&cost, &s, m, host);
     search_free(f);
-    mem_free(f), mem_free(j), mem_free(r);
-    return seconds;
+    mem_free(f);
+    return fits ? cost.seconds : 0;
 }
 
 /* Fewer tokens are computed with prompts that are shared; on a GPU only snug's kernels by mma.sync attend to them. */

@@ -2,7 +2,7 @@
 #ifndef CLI_GRPO_SETUP_H
 #define CLI_GRPO_SETUP_H
 
-#include "cli/setup.h"
+#include "cli/gen_setup.h"
 #include "grpo/answers.h"
 #include "grpo/batches.h"
 #include "grpo/items.h"
@@ -38,6 +38,7 @@ bool grpo_setup_items(Items *out, const Options *o, OptId from, const Words *pol
 bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e);
 
 Sampling grpo_setup_evaluator_sampling(const Options *o);
+GrpoGenerator grpo_setup_voice(const Words *w, const StopIds *stop, Sampling how); /* keeps both */
 bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens,
                        Err *e); /* --evaluator-url; keeps texts of o */
 

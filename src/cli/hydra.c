@@ -1,12 +1,11 @@
 /* hydra.c - words of open-unlearning's command line (`trainer=NPO forget_split=forget10`) and their options. */
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "cli/options_int.h"
 
 typedef struct HydraRow {
-    const char *name;  /* as a whole, or its last part; '-' stands for '_' */
+    const char *names; /* any of them ("a|b"), as a whole or its last part; '-' stands for '_' */
     const char *value; /* NULL: any */
     const char *means; /* "method=lmcleaner,remove=steps"; "=*": the value as given; "": nothing; NULL: it is refused */
     const char *why;
@@ -22,18 +21,11 @@ static const HydraRow rows[] = {
     {"trainer", NULL, "method=*", NULL, ON_UNLEARN},
     {"trainer", "finetune", "", NULL, ON_TRAIN},
     {"trainer", NULL, NULL, "samples are unlearned from a finished run: `snug unlearn --run DIR --method NAME`", 0},
-    {"experiment", NULL, "", NULL, 0},
-    {"mode", NULL, "", NULL, 0},
-    {"eval", NULL, "", NULL, 0},
-    {"retain-split", NULL, "", NULL, 0}, /* what is not forgotten is retained */
-    {"holdout-split", NULL, "", NULL, 0},
+    {"experiment|mode|eval|retain-split|holdout-split", NULL, "", NULL, 0}, /* what is not forgotten is retained */
     {"task-name", NULL, NULL, "results go where --out DIR says", 0},
-    {"model.tokenizer-args.pretrained-model-name-or-path", NULL, NULL, BY_RUN, ON_UNLEARN},
+    {"pretrained-model-name-or-path|model|training-log-dir", NULL, NULL, BY_RUN, ON_UNLEARN},
     {"model.tokenizer-args.pretrained-model-name-or-path", NULL, "tokenizer=*", NULL, 0},
-    {"pretrained-model-name-or-path", NULL, NULL, BY_RUN, ON_UNLEARN},
     {"pretrained-model-name-or-path", NULL, "model=*", NULL, 0},
-    {"model", NULL, NULL, BY_RUN, ON_UNLEARN},
-    {"training-log-dir", NULL, NULL, BY_RUN, ON_UNLEARN},
     {"hessian-mode", "GGN", NULL,
      "what is called GGN there is the exact Hessian: --hessian exact; the Gauss-Newton matrix is "
      "--hessian gauss-newton",
@@ -57,7 +49,7 @@ static const HydraRow *find(Command c, const char *name, const char *last, const
     for (int i = 0; i < COUNT_OF(rows); i++) {
         const HydraRow *r = &rows[i];
         if (r->commands && !(r->commands >> c & 1)) continue;
-        if (!str_same_word(r->name, name) && !str_same_word(r->name, last)) continue;
+        if (!str_is_among(name, r->names) && !str_is_among(last, r->names)) continue;
         if (!r->value || !strcasecmp(r->value, value)) return r;
     }
     return NULL;

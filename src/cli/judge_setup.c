@@ -1,10 +1,6 @@
 /* judge_setup.c - how --save-best becomes a judge. */
 #include "cli/judge_setup.h"
 
-#include <string.h>
-
-#include "cli/gen_setup.h"
-
 bool judge_setup(JudgeSetup *j, JobSetup *s, Err *e) {
     const Options *o = s->o;
     bool smatch = opt_is(o, OPT_SAVE_BEST, "smatch"), valid = opt_is(o, OPT_SAVE_BEST, "validity");
@@ -16,14 +12,11 @@ bool judge_setup(JudgeSetup *j, JobSetup *s, Err *e) {
     if (!s->words.tokenizer)
         return fail(e, ERR_USAGE, "--save-best %s: graphs are text, and the model has no tokenizer",
                     opt_text(o, OPT_SAVE_BEST));
-    StopIds stop;
-    if (!gen_setup_stop_ids(&stop, &s->model, &s->words, e)) return false;
-    _Static_assert(sizeof j->stop_id == sizeof stop.id, "all of them are kept");
-    memcpy(j->stop_id, stop.id, sizeof stop.id);
+    if (!gen_setup_stop_ids(&j->stop, &s->model, &s->words, e)) return false;
     GraphJudgeOptions how = {.measure = smatch ? GRAPHS_SMATCH : GRAPHS_VALID,
                              .tokenizer = s->words.tokenizer,
-                             .stop_id = j->stop_id,
-                             .n_stop_ids = stop.n,
+                             .stop_id = j->stop.id,
+                             .n_stop_ids = j->stop.n,
                              .most = opt_int(o, OPT_BEST_SAMPLES)};
     if (!graph_judge_read(&j->judge, s->held_out, &how, e)) return false;
     s->spec.task = &j->judge.task;

@@ -2,12 +2,12 @@
 #ifndef CLI_JUDGE_SETUP_H
 #define CLI_JUDGE_SETUP_H
 
-#include "cli/setup.h"
+#include "cli/gen_setup.h"
 #include "parse/judge.h"
 
 typedef struct JudgeSetup {
-    GraphJudge judge;    /* n 0: there is none */
-    int32_t stop_id[16]; /* its */
+    GraphJudge judge; /* n 0: there is none */
+    StopIds stop;     /* its */
 } JudgeSetup;
 
 /* Reads the judge that --save-best names and makes its task the job's; without one nothing happens. Before the job

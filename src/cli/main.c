@@ -2,14 +2,12 @@
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/units.h"
 #include "cli/cmd.h"
 #include "cli/elsewhere.h"
 #include "cli/places.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
 #include "cli/options_int.h"
 
 enum { COLUMNS = 100, HELP_COLUMN = 30 };
@@ -36,32 +35,24 @@ const CommandRow command_rows[CMD_COUNT] = {
 
 /* What other tools call it, or offer beside it. */
 static const struct {
-    const char *word, *say;
+    const char *words, *say;
 } elsewhere_commands[] = {
-    {"finetune", "Did you mean `snug train`?"},
-    {"fine-tune", "Did you mean `snug train`?"},
-    {"sft", "Did you mean `snug train`?"},
+    {"finetune|fine-tune|sft", "Did you mean `snug train`?"},
     {"pretrain", "Did you mean `snug train`, on what `snug prepare` makes?"},
     {"preprocess", "Did you mean `snug prepare`?"},
     {"run", "Did you mean `snug chat`, or `snug generate`?"},
-    {"infer", "Did you mean `snug generate`?"},
-    {"inference", "Did you mean `snug generate`?"},
+    {"infer|inference", "Did you mean `snug generate`?"},
     {"cli", "Did you mean `snug chat`?"},
     {"evaluate", "Did you mean `snug eval`?"},
-    {"benchmark", "Did you mean `snug eval --suite NAME`, or `snug doctor`?"},
-    {"bench", "Did you mean `snug eval --suite NAME`, or `snug doctor`?"},
+    {"benchmark|bench", "Did you mean `snug eval --suite NAME`, or `snug doctor`?"},
     {"export", "A result is a Hugging Face folder as it stands; `snug merge` folds an adapter in"},
     {"merge-lora", "Did you mean `snug merge`?"},
     {"ps", "Did you mean `snug monitor --once`?"},
-    {"info", "Did you mean `snug doctor`?"},
-    {"env", "Did you mean `snug doctor`?"},
-    {"version", "Did you mean `snug --version`?"},
-    {"-v", "Did you mean `snug --version`?"},
-    {"serve", "There is no HTTP server; `snug generate --prompts FILE` answers many, `snug chat` one after another"},
-    {"server", "There is no HTTP server; `snug generate --prompts FILE` answers many, `snug chat` one after another"},
-    {"api", "There is no HTTP server; `snug generate --prompts FILE` answers many, `snug chat` one after another"},
-    {"pull", "Nothing is downloaded: `huggingface-cli download NAME --local-dir DIR`, then --model DIR"},
-    {"download", "Nothing is downloaded: `huggingface-cli download NAME --local-dir DIR`, then --model DIR"},
+    {"info|env", "Did you mean `snug doctor`?"},
+    {"version|-v", "Did you mean `snug --version`?"},
+    {"serve|server|api",
+     "There is no HTTP server; `snug generate --prompts FILE` answers many, `snug chat` one after another"},
+    {"pull|download", "Nothing is downloaded: `huggingface-cli download NAME --local-dir DIR`, then --model DIR"},
     {"dpo", "Preferences are not learned from; `snug train` and `snug grpo` are there"},
     {"ppo", "Did you mean `snug grpo`?"},
 };
@@ -74,7 +65,7 @@ bool command_find(Command *c, const char *word, Err *e) {
         if (!strcmp(names[i], word)) return true;
     }
     for (int i = 0; i < COUNT_OF(elsewhere_commands); i++)
-        if (str_same_word(word, elsewhere_commands[i].word))
+        if (str_is_among(word, elsewhere_commands[i].words))
             return fail(e, ERR_USAGE, "'%s' is not a command. %s", word, elsewhere_commands[i].say);
     const char *near = str_nearest(word, names, CMD_COUNT);
     if (near) return fail(e, ERR_USAGE, "'%s' is not a command. Did you mean `snug %s`?", word, near);
@@ -131,28 +122,22 @@ static void add_left(Str *out, const OptRow *row) {
 /* " [default 16; 1 to 4096; also lora_r]": of the aliases the first, unless the list begins with a comma. */
 static void add_facts(Str *out, const OptRow *row, Command c) {
     const char *fallback = options_fallback((OptId)(row - option_rows), c);
-    const char *sep = " [";
+    Str facts = {0}; /* each behind a "; " */
     if (row->type == OPT_LIST && row->choices) {
-        str_add(out, sep);
-        add_choices(out, row->choices);
-        sep = "; ";
+        str_add(&facts, "; ");
+        add_choices(&facts, row->choices);
     }
-    if (fallback && row->type != OPT_FLAG) {
-        str_addf(out, "%sdefault %s", sep, fallback);
-        sep = "; ";
-    }
+    if (fallback && row->type != OPT_FLAG) str_addf(&facts, "; default %s", fallback);
     bool number = row->type == OPT_INT || row->type == OPT_REAL;
-    if (number && row->high < 1e5 && row->high == floor(row->high)) {
-        str_addf(out, "%s%.15g to %.15g", sep, row->low, row->high);
-        sep = "; ";
-    }
+    if (number && row->high < 1e5 && row->high == floor(row->high))
+        str_addf(&facts, "; %.15g to %.15g", row->low, row->high);
     if (row->aliases && row->aliases[0] != ',') {
         int len = (int)strcspn(row->aliases, ",=");
-        str_addf(out, "%salso %.*s", sep, len, row->aliases);
-        for (char *at = out->data + out->len - len; *at; at++) *at = (char)(*at == '-' ? '_' : *at);
-        sep = "; ";
+        str_addf(&facts, "; also %.*s", len, row->aliases);
+        for (char *at = facts.data + facts.len - len; *at; at++) *at = (char)(*at == '-' ? '_' : *at);
     }
-    if (sep[0] == ';') str_add_char(out, ']');
+    if (facts.len) str_addf(out, " [%s]", facts.data + 2);
+    str_free(&facts);
 }
 
 static void add_row(Str *out, const OptRow *row, Command c) {

@@ -1,7 +1,6 @@
 /* options_value.c - how a text becomes a value: of which type it is, in which range, which choice, which element of a
  * list. */
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
  * with file and line for every refusal, written so that it reads back to the same values. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <utf8proc.h>

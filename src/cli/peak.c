@@ -1,8 +1,6 @@
 /* peak.c - which figure of the kernel counts where, and what follows when it is above the plan. */
 #include "cli/peak.h"
 
-#include <stdio.h>
-
 #include "base/json.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -43,10 +41,9 @@ void peak_add_planning(json_t *to, const Peak *p) {
 }
 
 void peak_add_ring(json_t *to, const Ring *r, const Peak *p) {
-    json_set_count(to, "planned_bytes", r->placement.arena_bytes[POOL_DEVICE]);
-    json_set_count(to, "measured_bytes", r->x.pool_bytes[POOL_DEVICE]);
-    json_set_count(to, "process_planned_bytes", ring_process_bytes(r));
-    json_set_count(to, "process_measured_bytes", p->budget_bytes);
+    JSON_SET_COUNTS(to, {"planned_bytes", r->placement.arena_bytes[POOL_DEVICE]},
+                    {"measured_bytes", r->x.pool_bytes[POOL_DEVICE]}, {"process_planned_bytes", ring_process_bytes(r)},
+                    {"process_measured_bytes", p->budget_bytes});
     peak_json(to, p);
 }
 
@@ -58,9 +55,8 @@ void peak_note_ring(RingMost *most, const Ring *r) {
 
 Peak peak_add_most(json_t *to, const RingMost *most) {
     Peak peak = peak_of(most->process_planned_bytes);
-    json_set_count(to, "planned_bytes", most->planned_bytes);
-    json_set_count(to, "measured_bytes", most->measured_bytes);
-    json_set_count(to, "process_planned_bytes", most->process_planned_bytes);
+    JSON_SET_COUNTS(to, {"planned_bytes", most->planned_bytes}, {"measured_bytes", most->measured_bytes},
+                    {"process_planned_bytes", most->process_planned_bytes});
     peak_json(to, &peak);
     return peak;
 }

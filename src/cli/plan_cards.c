@@ -14,14 +14,9 @@ typedef struct WayOut {
 } WayOut;
 
 static int64_t least_bytes(const PlanCase *c, const Machine *m, JobSpec s) {
-    Job *j = MEM_NEW(Job, 1);
-    Ring *r = MEM_NEW(Ring, 1);
+    FitCost cost;
     search_tightest(&s, m, c->free);
-    int64_t bytes = job_plan(j, r, &s, m, &c->base.host, NULL) ? ring_process_bytes(r) : INT64_MAX;
-    ring_close(r);
-    mem_free(r);
-    mem_free(j);
-    return bytes;
+    return job_cost_of(&cost, &s, m, &c->base.host) ? cost.device_bytes : INT64_MAX;
 }
 
 static int find_ways_out(WayOut *out, const PlanCase *c, const Machine *m) {
@@ -59,16 +54,13 @@ static void add_yes(Str *text, json_t *row, const PlanCase *c, const Machine *m,
     Forecast fore = plan_forecast(c, s, m, t->seconds);
     Str flags = {0};
     if (!plain) technique_layout_flags(&flags, s);
-    str_addf(text, "%-11s %10s  %9s  %s\n",
-             tight ? "tight" : plain ? "fits" : "fits with",
-             units_bytes(t->device_bytes).s, units_count((int64_t)(fore.tokens_per_s + 0.5)).s,
-             plain ? "as asked" : str_text(&flags));
-    json_object_set_new(row, "verdict", json_string(tight ? "tight" : plain ? "fits" : "fits with"));
-    json_object_set_new(row, "device_bytes", json_integer(t->device_bytes));
-    json_object_set_new(row, "host_bytes", json_integer(t->host_bytes));
-    json_object_set_new(row, "tokens_per_s", json_real(fore.tokens_per_s));
-    json_object_set_new(row, "ceiling_share", json_real(fore.ceiling_share));
-    json_object_set_new(row, "flags", json_string(str_text(&flags)));
+    const char *verdict = tight ? "tight" : plain ? "fits" : "fits with";
+    str_addf(text, "%-11s %10s  %9s  %s\n", verdict, units_bytes(t->device_bytes).s,
+             units_count((int64_t)(fore.tokens_per_s + 0.5)).s, plain ? "as asked" : str_text(&flags));
+    json_object_update_new(row, json_pack("{s:s, s:I, s:I, s:f, s:f, s:s}", "verdict", verdict, "device_bytes",
+                                          (json_int_t)t->device_bytes, "host_bytes", (json_int_t)t->host_bytes,
+                                          "tokens_per_s", fore.tokens_per_s, "ceiling_share", fore.ceiling_share,
+                                          "flags", str_text(&flags)));
     str_free(&flags);
 }
 

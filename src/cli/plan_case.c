@@ -223,25 +223,17 @@ void plan_add_savings(Str *text, json_t *root, const PlanCase *c) {
     technique_plain(&plain, s, c->free.micro_batch ? all : job_micro_samples(&c->asked), c->base.machine.kind);
     int n = job_savings(saving, &c->base.job, &plain, &c->base.host);
     if (!n) return;
-    Job *before = MEM_NEW(Job, 1);
-    Ring *r = MEM_NEW(Ring, 1);
+    FitCost was, is = job_cost(&c->base.ring);
     json_t *list = json_array(), *change = json_object();
     for (int i = 0; i < n; i++) add_saving(text, list, &saving[i]);
     if (!json_array_size(list)) str_add(text, "\n");
-    if (job_plan(before, r, &plain, &c->base.machine, &c->base.host, NULL)) {
-        int64_t was = ring_process_bytes(before->ring), is = ring_process_bytes(&c->base.ring);
-        double was_seconds = ring_round_seconds(before->ring, &before->ring->machine),
-               is_seconds = ring_round_seconds(&c->base.ring, &c->base.ring.machine);
-        str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was).s,
-                 units_seconds(was_seconds).s, units_bytes(is).s, units_seconds(is_seconds).s);
-        json_object_set_new(change, "before_bytes", json_integer(was));
-        json_object_set_new(change, "before_update_seconds", json_real(was_seconds));
-        json_object_set_new(change, "after_bytes", json_integer(is));
-        json_object_set_new(change, "after_update_seconds", json_real(is_seconds));
+    if (job_cost_of(&was, &plain, &c->base.machine, &c->base.host)) {
+        str_addf(text, "before: %s, %s an update; after: %s, %s\n", units_bytes(was.device_bytes).s,
+                 units_seconds(was.seconds).s, units_bytes(is.device_bytes).s, units_seconds(is.seconds).s);
+        json_object_update_new(change, json_pack("{s:I, s:f, s:I, s:f}", "before_bytes", (json_int_t)was.device_bytes,
+                                                 "before_update_seconds", was.seconds, "after_bytes",
+                                                 (json_int_t)is.device_bytes, "after_update_seconds", is.seconds));
     }
-    ring_close(r);
-    mem_free(r);
-    mem_free(before);
     json_object_set_new(change, "savings", list);
     json_object_set_new(change, "unchanged", add_unchanged(text, c));
     json_object_set_new(root, "switched_on", change);

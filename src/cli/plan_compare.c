@@ -1,5 +1,4 @@
 /* plan_compare.c - several configurations of a job side by side, each planned as a person would ask for it. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"

@@ -1,13 +1,10 @@
 /* plan_generate.c - what answers take before anything is loaded: the plan that `snug generate` would make, here or
  * on a card that is not here. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/plan_page.h"
-#include "cli/plan_task.h"
 #include "cli/show.h"
 #include "ir/cards.h"
 
@@ -63,10 +60,7 @@ static void add_plan(Str *text, const GenCase *c) {
         gen_setup_offload_text(text, &c->setup.spec);
         str_add(text, "\n");
     }
-    int64_t disk = r->placement.arena_bytes[POOL_DISK], own = ring_disk_bytes(r);
-    if (disk)
-        str_addf(text, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
-                 units_bytes(disk - own).s);
+    show_disk(text, r);
     str_addf(text, "%s: %s bytes; %s by %s\n", c->has_budget ? "budget" : "free, less a margin",
              units_count(room).s, process <= room ? "FITS" : "DOES NOT FIT",
              units_bytes(process <= room ? room - process : process - room).s);
@@ -150,18 +144,14 @@ static void add_cards(Str *text, json_t *root, const GenCase *c, const GenSpec *
 
 static json_t *as_json(const GenCase *c) {
     const GenSpec *s = &c->setup.spec;
-    json_t *root =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f}", "task", "generate", "model", s->m.config.name,
-                  "parameters", (json_int_t)config_parameters(&s->m.config), "slots", (json_int_t)s->slots,
-                  "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s), "stored",
-                  format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine", c->setup.machine.name,
-                  "plan_ms", c->setup.ring.plan_ms);
-    json_object_set_new(root, "layers_on_disk", json_integer(s->m.offload.on_disk[OFFLOAD_WEIGHTS]));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(&c->setup.ring)));
-    json_object_set_new(root, "fits", json_boolean(c->fits));
-    json_object_set_new(root, "pools",
-                        show_pools_json(&c->setup.ring.ledger, c->has_budget ? c->setup.limits.device_bytes : 0));
-    return root;
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:f, s:I, s:I, s:b, s:o}", "task", "generate", "model",
+                     s->m.config.name, "parameters", (json_int_t)config_parameters(&s->m.config), "slots",
+                     (json_int_t)s->slots, "context", (json_int_t)s->context, "layers_sent", (json_int_t)offloaded(s),
+                     "stored", format_name(s->m.quantised ? s->m.stored : s->m.config.dtype), "machine",
+                     c->setup.machine.name, "plan_ms", c->setup.ring.plan_ms, "layers_on_disk",
+                     (json_int_t)s->m.offload.on_disk[OFFLOAD_WEIGHTS], "offload_dir_bytes",
+                     (json_int_t)ring_disk_bytes(&c->setup.ring), "fits", c->fits, "pools",
+                     show_pools_json(&c->setup.ring.ledger, c->has_budget ? c->setup.limits.device_bytes : 0));
 }
 
 static json_t *facts_of(const GenCase *c) {

@@ -1,12 +1,11 @@
 /* plan_grpo.c - what the ring of a policy looks like to a person: whose weights are where, what each phase takes,
  * on which cards it goes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/units.h"
 #include "cli/plan_case.h"
+#include "cli/plan_picture.h"
 #include "ir/cards.h"
 
 /* ---- the models ---- */
@@ -74,16 +73,6 @@ static double plays_of(const Ring *r, int phase) { /* in one update */
     return 0;
 }
 
-static int64_t peak_of(const Timeline *t, const Phase *phase) {
-    int64_t most = 0;
-    for (int i = phase->begin; i < phase->end; i++) {
-        int64_t sum = 0;
-        for (int k = 0; k < t->n_lines; k++) sum += t->bytes[(int64_t)k * t->n_steps + i];
-        most = MAX2(most, sum);
-    }
-    return most;
-}
-
 static int64_t copied_by(const Program *p, const Phase *phase) { /* a load phase */
     int64_t bytes = 0;
     for (int i = phase->begin; i < phase->end && phase->stay; i++) bytes += prog_bytes(p, p->s[i].copy.out.dst);
@@ -102,7 +91,7 @@ static void add_phases(Str *text, json_t *root, const PlanCase *c) {
              units_bytes(j->ring->ledger.arena_bytes[POOL_DEVICE]).s, "", "plays", "time", "peak");
     for (int i = 0; i < p->n_phases; i++) {
         double plays = plays_of(j->ring, i), seconds = plan_step_seconds(p, &j->ring->machine, i);
-        int64_t bytes = peak_of(&t, &p->phase[i]), copied = copied_by(p, &p->phase[i]);
+        int64_t bytes = picture_phase_peak(&t, &p->phase[i]), copied = copied_by(p, &p->phase[i]);
         json_t *row = json_pack("{s:s, s:f, s:f, s:I}", "name", p->phase[i].name, "plays", plays, "seconds",
                                 plays * seconds, "peak_bytes", (json_int_t)bytes);
         if (copied) json_object_set_new(row, "copied_bytes", json_integer(copied));

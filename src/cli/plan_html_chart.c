@@ -77,17 +77,10 @@ static void choose_boxes(Boxes *boxes, const PlanPage *page) {
         const Stay *s = &stay[i];
         const Tensor *t = prog_t(p, s->tensor);
         if (s->death < s->birth || !t->bytes) continue;
-        box[m++] = (Box){s->tensor,
-                         s->tensor,
-                         1,
-                         s->line,
-                         s->birth,
-                         s->death,
-                         t->offset,
-                         t->bytes,
-                         t->bytes < least,
-                         (int)(s->birth * (int64_t)LIVES / p->n_s),
-                         (int)(s->death * (int64_t)LIVES / p->n_s)};
+        box[m++] = (Box){.first = s->tensor, .last = s->tensor, .n = 1, .line = s->line, .birth = s->birth,
+                         .death = s->death, .offset = t->offset, .bytes = t->bytes, .small = t->bytes < least,
+                         .from = (int)(s->birth * (int64_t)LIVES / p->n_s),
+                         .to = (int)(s->death * (int64_t)LIVES / p->n_s)};
     }
     mem_free(stay);
     qsort(box, (size_t)m, sizeof *box, by_neighbourhood);
@@ -260,23 +253,19 @@ static void add_steps(json_t *root, const Program *p) {
         json_array_append_new(layer, json_integer(p->s[i].layer));
         json_array_append_new(region, json_integer(p->s[i].region));
     }
-    json_object_set_new(root, "ops", ops);
-    json_object_set_new(root, "regions", regions);
-    json_object_set_new(root, "op", op);
-    json_object_set_new(root, "layer", layer);
-    json_object_set_new(root, "region", region);
+    json_object_update_new(root, json_pack("{s:o, s:o, s:o, s:o, s:o}", "ops", ops, "regions", regions, "op", op,
+                                           "layer", layer, "region", region));
 }
 
 static void add_data(Str *out, const Picture *p, const Boxes *boxes) {
     const PlanPage *page = p->page;
-    json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:i, s:f}", "steps", (json_int_t)page->program->n_s, "beside",
-                             (json_int_t)p->beside, "arena", (json_int_t)page->ledger->arena_bytes[POOL_DEVICE],
-                             "budget", (json_int_t)p->budget, "peak", p->t.peak_step, "top", p->top);
     json_t *classes = json_array(), *tensors = json_array();
     for (int k = 0; k < p->t.n_lines; k++) json_array_append_new(classes, class_json(p, k));
     for (int64_t i = 0; i < boxes->n; i++) json_array_append_new(tensors, box_json(page->program, &boxes->box[i]));
-    json_object_set_new(root, "classes", classes);
-    json_object_set_new(root, "tensors", tensors);
+    json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:i, s:f, s:o, s:o}", "steps", (json_int_t)page->program->n_s,
+                             "beside", (json_int_t)p->beside, "arena",
+                             (json_int_t)page->ledger->arena_bytes[POOL_DEVICE], "budget", (json_int_t)p->budget,
+                             "peak", p->t.peak_step, "top", p->top, "classes", classes, "tensors", tensors);
     add_steps(root, page->program);
     char *dump = json_dumps(root, JSON_COMPACT);
     html_json(out, "picture-data", dump);
@@ -369,17 +358,11 @@ static json_t *phases_json(const Picture *p) {
     json_t *list = json_array();
     for (int i = 0; i < prog->n_phases; i++) {
         const Phase *ph = &prog->phase[i];
-        int64_t most = 0;
         if (ph->end == ph->begin) continue;
-        for (int s = ph->begin; s < ph->end; s++) {
-            int64_t sum = 0;
-            for (int k = 0; k < p->t.n_lines; k++) sum += p->t.bytes[(int64_t)k * p->t.n_steps + s];
-            most = MAX2(most, sum);
-        }
         json_array_append_new(list, json_pack("{s:s, s:I, s:i, s:f, s:I}", "name", ph->name, "plays",
                                               (json_int_t)ph->repeat, "steps", ph->end - ph->begin, "seconds",
                                               (double)ph->repeat * plan_step_seconds(prog, p->page->machine, i),
-                                              "peak_bytes", (json_int_t)most));
+                                              "peak_bytes", (json_int_t)picture_phase_peak(&p->t, ph)));
     }
     return list;
 }
@@ -400,9 +383,8 @@ static const char tools[] =
     "<div class=\"tools\" id=\"tools\" hidden><button class=\"push\" data-zoom=\"in\">zoom in</button>"
     "<button class=\"push\" data-zoom=\"out\">zoom out</button><button class=\"push\" data-zoom=\"all\">whole "
     "step</button>"
-    "<button class=\"push\" data-zoom=\"peak\">peak</button><span class=\"s\">Point at the picture, or use the "
-    "arrow keys; drag "
-    "to zoom; a phase's name zooms to it.</span></div>\n";
+    "<button class=\"push\" data-zoom=\"peak\">peak</button><span class=\"s\">Point at the picture, or use the arrow "
+    "keys; drag to zoom; a phase's name zooms to it.</span></div>\n";
 
 void page_chart(Str *out, const PlanPage *page) {
     Picture p;

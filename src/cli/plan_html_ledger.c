@@ -1,6 +1,5 @@
 /* plan_html_ledger.c - the ledger as tables with bars: every class of every pool, its bytes, its share, its number
  * formats. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
@@ -61,15 +60,20 @@ static void add_formats(Str *out, const Formats *f, const char *line) {
     }
 }
 
+static void add_bytes(Str *out, int64_t bytes, int64_t whole) {
+    str_addf(out, "</th><td class=\"r\">%s</td><td class=\"r\">%s</td><td class=\"r\">", units_count(bytes).s,
+             units_bytes(bytes).s);
+    html_bar(out, (double)bytes / (double)whole, "all");
+    str_addf(out, " <span>%.1f %%</span></td><td>", 100.0 * (double)bytes / (double)whole);
+}
+
 static void add_row(Str *out, const LedgerLine *l, const Formats *f, int64_t whole) {
     bool drawn = l->in_arena && l->pool == POOL_DEVICE;
     str_addf(out, "<tr><th scope=\"row\">");
     if (l->pool == POOL_DEVICE)
         str_addf(out, "<i class=\"key c%d\"></i>", picture_colour(drawn ? l->name : "beside"));
-    str_addf(out, "%s</th><td class=\"r\">%s</td><td class=\"r\">%s</td><td class=\"r\">", l->name,
-             units_count(l->planned_bytes).s, units_bytes(l->planned_bytes).s);
-    html_bar(out, (double)l->planned_bytes / (double)whole, "all");
-    str_addf(out, " <span>%.1f %%</span></td><td>", 100.0 * (double)l->planned_bytes / (double)whole);
+    str_add(out, l->name);
+    add_bytes(out, l->planned_bytes, whole);
     if (l->in_arena) add_formats(out, f, l->name);
     str_addf(out, "</td><td class=\"s\">%s</td></tr>\n",
              l->in_arena ? picture_meaning(l->name)
@@ -85,12 +89,9 @@ static void add_rows(Str *out, const PlanPage *page, Pool pool, bool in_arena, c
 }
 
 static void add_sum(Str *out, const char *name, int64_t bytes, int64_t whole) {
-    str_addf(out,
-             "<tr class=\"sum\"><th scope=\"row\">%s</th><td class=\"r\">%s</td><td class=\"r\">%s</td><td "
-             "class=\"r\">",
-             name, units_count(bytes).s, units_bytes(bytes).s);
-    html_bar(out, (double)bytes / (double)whole, "all");
-    str_addf(out, " <span>%.1f %%</span></td><td></td><td></td></tr>\n", 100.0 * (double)bytes / (double)whole);
+    str_addf(out, "<tr class=\"sum\"><th scope=\"row\">%s", name);
+    add_bytes(out, bytes, whole);
+    str_add(out, "</td><td></td></tr>\n");
 }
 
 static void begin_table(Str *out, const char *title) {

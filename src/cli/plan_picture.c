@@ -43,10 +43,6 @@ int picture_colour(const char *line) {
     return MAX2(class_of(line), 0);
 }
 
-const char *picture_hex(const char *line) {
-    return classes[picture_colour(line)].colour;
-}
-
 const char *picture_meaning(const char *line) {
     int i = class_of(line);
     return i < 0 ? "" : classes[i].meaning;
@@ -64,6 +60,12 @@ static int64_t alive_at(const Timeline *t, int lines, int step) { /* of the firs
     int64_t sum = 0;
     for (int k = 0; k < lines; k++) sum += t->bytes[(int64_t)k * t->n_steps + step];
     return sum;
+}
+
+int64_t picture_phase_peak(const Timeline *t, const Phase *phase) {
+    int64_t most = 0;
+    for (int i = phase->begin; i < phase->end; i++) most = MAX2(most, alive_at(t, t->n_lines, i));
+    return most;
 }
 
 static void fullest_steps(Picture *p) {
@@ -291,4 +293,37 @@ void plan_svg(Str *out, const PlanPage *page) {
     add_legend(out, &p);
     str_add(out, "</svg>\n");
     picture_close(&p);
+}
+
+/* ---- the picture as numbers ---- */
+
+static json_t *line_json(const Picture *p, int line) {
+    Str bytes = {0};
+    for (int c = 0; c < p->columns; c++)
+        str_addf(&bytes, "%s%lld", c ? " " : "", (long long)p->t.bytes[(int64_t)line * p->t.n_steps + p->step[c]]);
+    const char *name = picture_line_name(p, line);
+    json_t *o = json_pack("{s:s, s:s, s:s}", "name", name, "colour",
+                          classes[picture_colour(name)].colour, "bytes", str_text(&bytes));
+    str_free(&bytes);
+    return o;
+}
+
+static json_t *phase_json(const Picture *p, const Phase *phase) {
+    double scale = (double)p->columns / (double)MAX2(p->t.n_steps, 1);
+    return json_pack("{s:s, s:f, s:f, s:I}", "name", phase->name, "begin", scale * phase->begin, "end",
+                     scale * phase->end, "repeat", (json_int_t)phase->repeat);
+}
+
+json_t *plan_timeline_json(const Ring *r) {
+    PlanPage page = {
+        .program = &r->p, .machine = &r->machine, .ledger = &r->ledger, .process_bytes = ring_process_bytes(r)};
+    json_t *lines = json_array(), *phases = json_array();
+    Picture p;
+    picture_open(&p, &page, (Frame){0});
+    for (int k = 0; k < p.t.n_lines; k++) json_array_append_new(lines, line_json(&p, k));
+    for (int i = 0; i < r->p.n_phases; i++) json_array_append_new(phases, phase_json(&p, &r->p.phase[i]));
+    json_t *o = json_pack("{s:i, s:I, s:o, s:o}", "columns", p.columns, "beside_bytes", (json_int_t)p.beside, "lines",
+                          lines, "phases", phases);
+    picture_close(&p);
+    return o;
 }

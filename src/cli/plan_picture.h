@@ -3,6 +3,7 @@
 #define CLI_PLAN_PICTURE_H
 
 #include "cli/plan_page.h"
+#include "ring/ring.h"
 
 enum { PICTURE_COLUMNS = 370 };
 
@@ -34,10 +35,15 @@ int64_t picture_line_bytes(const Picture *p, int line); /* at the peak */
 double picture_grid(double top,
                     double *unit); /* distance of grid lines in units of *unit, which is 1 GiB or 1 MiB */
 void picture_peak_text(Str *out, const Picture *p);
+int64_t picture_phase_peak(const Timeline *t, const Phase *phase); /* bytes alive in it at most */
+
+/* Memory over one step of a job as JSON, for plan.json and those who draw it: {"columns", "beside_bytes", "lines":
+ * [{"name", "colour", "bytes": "N N ..."}], "phases": [{"name", "begin", "end", "repeat"}]}: bytes of each class of the
+ * ledger, the fullest step of each column; phases in columns. Gives. */
+json_t *plan_timeline_json(const Ring *r);
 
 /* The classes of the ledger: their colours and what they are. */
 int picture_colour(const char *line);          /* N of "cN" */
-const char *picture_hex(const char *line);     /* its colour: "#4c78a8" */
 const char *picture_meaning(const char *line); /* "": the ledger's own note says it */
 void picture_style(Str *out);                  /* ".c0{fill:...}" */
 

@@ -109,9 +109,8 @@ static void end_problem(ReasonRun *r, int64_t problem, const char *note) {
 static void end_too_long(ReasonRun *r, int64_t tokens) {
     char note[300];
     snprintf(note, sizeof note,
-             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for "
-             "an answer "
-             "(--context)",
+             "ended at round %d: the prompt to %s is %lld tokens long, and a context of %lld leaves no room for an "
+             "answer (--context)",
              r->ask.round,
              r->ask.role == ASK_SOLVE     ? "solve"
              : r->ask.role == ASK_IMPROVE ? "improve"
@@ -258,9 +257,7 @@ void reason_summary(json_t *to, const ReasonRun *r) {
     if (!r->answered) return;
     const Gen *g = r->setup.gen;
     json_object_set_new(to, "seconds", json_real(r->seconds));
-    json_object_set_new(to, "tokens_here", json_integer(r->tokens));
-    json_object_set_new(to, "slots", json_integer(g->spec.slots));
-    json_object_set_new(to, "context", json_integer(g->spec.context));
+    JSON_SET_COUNTS(to, {"tokens_here", r->tokens}, {"slots", g->spec.slots}, {"context", g->spec.context});
     Peak peak = gen_setup_peak(&r->setup);
     peak_add_ring(to, &r->setup.ring, &peak);
 }

@@ -1,7 +1,6 @@
 /* rules.c - which option has no effect beside which, and what a person is told about it. */
 #include "cli/rules.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/http.h"
@@ -24,8 +23,6 @@ static bool has_other_alpha(const Options *o, const RuleFacts *f) {
            opt_real(o, OPT_LORA_ALPHA) != 2 * (double)opt_int(o, OPT_LORA_RANK);
 }
 
-static bool is_alpha_none(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_LORA_ALPHA) == 0; }
-static bool is_rate_none(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_LR) == 0; }
 static bool is_no_epoch(const Options *o, const RuleFacts *f) {
     return opt_real(o, OPT_EPOCHS) == 0 && !opt_given(o, OPT_STEPS);
 }
@@ -34,27 +31,15 @@ static bool stores_no_moments(const Options *o, const RuleFacts *f) {
     return opt_is(o, OPT_OPTIMIZER, "sgd") && opt_real(o, OPT_MOMENTUM) == 0;
 }
 
-static bool has_eval_data(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_EVAL_DATA); }
-static bool resumes(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_RESUME); }
-static bool has_steps(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_STEPS); }
-static bool has_warmup_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_WARMUP_STEPS) > 0; }
-static bool has_min_lr(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_MIN_LR) > 0; }
-static bool has_decay_steps(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_DECAY_STEPS) > 0; }
 static bool is_eps_none(const Options *o, const RuleFacts *f) {
     return opt_is(o, OPT_OPTIMIZER, "adamw") && opt_real(o, OPT_EPS) == 0;
 }
-static bool never_decays(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_WEIGHT_DECAY) == 0; }
 static bool never_skips(const Options *o, const RuleFacts *f) {
     return !opt_is(o, OPT_ON_SPIKE, "skip") && !opt_is(o, OPT_ON_NONFINITE, "skip");
 }
 static bool logs_skipped_spikes(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_STEP_LOG) && opt_is(o, OPT_ON_SPIKE, "skip");
 }
-static bool has_no_step_log(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_STEP_LOG); }
-static bool never_trims(const Options *o, const RuleFacts *f) { return opt_int(o, OPT_TRIM_EVERY) == 0; }
-static bool is_greedy(const Options *o, const RuleFacts *f) { return opt_real(o, OPT_TEMPERATURE) == 0; }
-static bool has_a_suite(const Options *o, const RuleFacts *f) { return opt_given(o, OPT_SUITE); }
-static bool has_no_suite(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SUITE); }
 static bool is_cudnn(const Options *o, const RuleFacts *f) { return f->on_cpu && opt_is(o, OPT_ATTENTION, "cudnn"); }
 static bool has_no_reward_command(const Options *o, const RuleFacts *f) {
     const char *const *names;
@@ -65,14 +50,9 @@ static bool has_no_reward_command(const Options *o, const RuleFacts *f) {
 static bool has_no_evaluator(const Options *o, const RuleFacts *f) {
     return !opt_given(o, OPT_EVALUATOR) && !opt_given(o, OPT_EVALUATOR_URL);
 }
-static bool has_retain_model(const Options *o, const RuleFacts *f) {
-    return opt_given(o, OPT_RETAIN_MODEL);
-}
-static bool has_no_url(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_EVALUATOR_URL); }
 static bool is_no_address(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_EVALUATOR_URL) && !http_check_url(opt_text(o, OPT_EVALUATOR_URL), NULL);
 }
-static bool has_no_server(const Options *o, const RuleFacts *f) { return !opt_given(o, OPT_SERVE); }
 static bool watches_a_command(const Options *o, const RuleFacts *f) { return o->n_positional > 0; }
 static bool records_or_wraps(const Options *o, const RuleFacts *f) {
     return opt_given(o, OPT_CSV) || watches_a_command(o, f);
@@ -172,6 +152,9 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 
 /* ---- the table ---- */
 
+/* What `needs` may ask for beside values. */
+static const char GIVEN[] = "given", NOT_GIVEN[] = "not given", ZERO[] = "zero", NOT_ZERO[] = "not zero";
+
 /* Options that cannot have their effect, because of which, when (NULL: `needs` tells), on which commands, and why. */
 #define OF(...) ((const OptId[]){__VA_ARGS__, OPT_COUNT})
 #define RULE(options, because, when, on, why, ...) \
@@ -183,9 +166,9 @@ static void say_decay(Str *out, const Options *o, const RuleFacts *f) {
 const Rule rules[] = {
     REFUSES(OF(OPT_LORA_RANK), OPT_MODE, NULL, ON_JOB, NO_LORA, .needs = "lora"),
     REFUSES(OF(OPT_LORA_ALPHA), OPT_MODE, has_other_alpha, ON_JOB, NO_LORA, .needs = "lora"),
-    WARNS(OF(OPT_LORA_ALPHA), OPT_LORA_ALPHA, is_alpha_none, ON_JOB,
-          "an adapter counts alpha / rank: nothing is learned"),
-    WARNS(OF(OPT_LR), OPT_LR, is_rate_none, ON_TRAIN, "nothing is learned at this rate"),
+    WARNS(OF(OPT_LORA_ALPHA), OPT_LORA_ALPHA, NULL, ON_JOB,
+          "an adapter counts alpha / rank: nothing is learned", .needs = NOT_ZERO),
+    WARNS(OF(OPT_LR), OPT_LR, NULL, ON_TRAIN, "nothing is learned at this rate", .needs = NOT_ZERO),
     REFUSES(OF(OPT_EPOCHS), OPT_EPOCHS, is_no_epoch, ON_TRAIN,
             "no pass over the data is no training; give a part of one (--epochs 0.1), or --steps N"),
     REFUSES(OF(OPT_LORA_DROPOUT, OPT_LORA_TARGETS, OPT_ADAPTER_DTYPE), OPT_MODE, NULL, ON_JOB, NO_LORA,
@@ -198,8 +181,8 @@ const Rule rules[] = {
             "--val-split 0.05"),
     WARNS(OF(OPT_EVAL_STEPS, OPT_EVAL_BATCHES), OPT_EVAL_DATA, has_no_held_out, ON_TRAIN,
           "has no effect: there is nothing to evaluate on (--eval-data, --val-split)"),
-    REFUSES(OF(OPT_VAL_SPLIT), OPT_EVAL_DATA, has_eval_data, ON_TRAIN,
-            "nothing is held out of --data where --eval-data is given; leave one of them out"),
+    REFUSES(OF(OPT_VAL_SPLIT), OPT_EVAL_DATA, NULL, ON_TRAIN,
+            "nothing is held out of --data where --eval-data is given; leave one of them out", .needs = NOT_GIVEN),
     REFUSES(OF(OPT_MOMENTUM), OPT_OPTIMIZER, NULL, ON_JOB, "belongs to --optimizer sgd; AdamW's is --beta1",
             .needs = "sgd"),
     REFUSES(OF(OPT_MOMENTS), OPT_OPTIMIZER, stores_no_moments, ON_JOB,
@@ -210,19 +193,19 @@ const Rule rules[] = {
             "a weight whose gradient is 0 would be divided by 0; 1e-8 is usual, and 1e-15 hardly counts"),
     WARNS(OF(OPT_MIN_LR, OPT_SCHEDULE_STEPS, OPT_MIN_LR_RATIO), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: a constant learning rate has no end to go to", .needs = "cosine|linear|wsd"),
-    WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, has_min_lr, ON_TRAIN,
-          "has no effect: --min-lr says where the rate ends"),
+    WARNS(OF(OPT_MIN_LR_RATIO), OPT_MIN_LR, NULL, ON_TRAIN,
+          "has no effect: --min-lr says where the rate ends", .needs = ZERO),
     WARNS(OF(OPT_MIN_LR), OPT_LR, ends_above_its_rate, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_end_above),
     WARNS(OF(OPT_SCHEDULE_STEPS), OPT_STEPS, stands_still_at_the_end, ON_TRAIN, NULL, .stage = RULE_RUN,
           .say = say_standing_still),
     WARNS(OF(OPT_DECAY_STEPS, OPT_DECAY_RATIO, OPT_DECAY_SHAPE), OPT_SCHEDULE, NULL, ON_TRAIN,
           "has no effect: it belongs to --schedule wsd", .needs = "wsd"),
-    WARNS(OF(OPT_DECAY_RATIO), OPT_DECAY_STEPS, has_decay_steps, ON_TRAIN,
-          "has no effect: --decay-steps says how long the decay is"),
+    WARNS(OF(OPT_DECAY_RATIO), OPT_DECAY_STEPS, NULL, ON_TRAIN,
+          "has no effect: --decay-steps says how long the decay is", .needs = ZERO),
     WARNS(OF(OPT_DECAY_STEPS), OPT_STEPS, decays_from_the_start, ON_TRAIN, NULL, .stage = RULE_RUN,
           .say = say_decay),
-    WARNS(OF(OPT_DECAY_MULT), OPT_WEIGHT_DECAY, never_decays, ON_TRAIN,
-          "has no effect: --weight-decay 0 decays nothing"),
+    WARNS(OF(OPT_DECAY_MULT), OPT_WEIGHT_DECAY, NULL, ON_TRAIN,
+          "has no effect: --weight-decay 0 decays nothing", .needs = NOT_ZERO),
     WARNS(OF(OPT_SPIKE_FACTOR, OPT_SPIKE_WINDOW), OPT_ON_SPIKE, NULL, ON_SUPERVISED,
           "has no effect: --on-spike ignore looks for none", .needs = "warn|skip|stop"),
     WARNS(OF(OPT_SKIP_LIMIT), OPT_ON_SPIKE, never_skips, ON_SUPERVISED,
@@ -230,20 +213,22 @@ const Rule rules[] = {
     REFUSES(OF(OPT_ON_SPIKE), OPT_STEP_LOG, logs_skipped_spikes, ON_SUPERVISED,
             "a replay of the step log would not leave out what was skipped; give --on-spike warn or stop with "
             "--step-log"),
-    REFUSES(OF(OPT_STEP_LOG_STRIDE, OPT_STEP_LOG_UPDATES, OPT_STEP_LOG_STATES), OPT_STEP_LOG, has_no_step_log,
-            ON_SUPERVISED, "belongs to --step-log, and no log is asked for"),
-    WARNS(OF(OPT_WARMUP_RATIO), OPT_WARMUP_STEPS, has_warmup_steps, ON_TRAIN,
-          "has no effect: --warmup-steps says how long the warm-up is"),
+    REFUSES(OF(OPT_STEP_LOG_STRIDE, OPT_STEP_LOG_UPDATES, OPT_STEP_LOG_STATES), OPT_STEP_LOG, NULL,
+            ON_SUPERVISED, "belongs to --step-log, and no log is asked for", .needs = GIVEN),
+    WARNS(OF(OPT_WARMUP_RATIO), OPT_WARMUP_STEPS, NULL, ON_TRAIN,
+          "has no effect: --warmup-steps says how long the warm-up is", .needs = ZERO),
     WARNS(OF(OPT_WARMUP_STEPS), OPT_STEPS, never_warms_up, ON_TRAIN, NULL, .stage = RULE_RUN, .say = say_warmup),
-    WARNS(OF(OPT_EPOCHS), OPT_STEPS, has_steps, ON_TRAIN, "has no effect: --steps says how long the run is"),
+    WARNS(OF(OPT_EPOCHS), OPT_STEPS, NULL, ON_TRAIN, "has no effect: --steps says how long the run is",
+          .needs = NOT_GIVEN),
     WARNS(OF(OPT_SEQ), OPT_MODEL, is_beyond_positions, ON_TRAIN, NULL, .stage = RULE_MODEL, .say = say_positions),
     WARNS(OF(OPT_LOSS_SCALE, OPT_LOSS_SCALE_WINDOW), OPT_PRECISION, NULL, ON_TRAIN,
           "has no effect: only fp16 has a scaled loss", .needs = "auto|fp16"),
-    REFUSES(OF(OPT_OVERWRITE), OPT_RESUME, resumes, ON_TRAIN,
-            "would remove the run that --resume goes on with; give one of them"),
+    REFUSES(OF(OPT_OVERWRITE), OPT_RESUME, NULL, ON_TRAIN,
+            "would remove the run that --resume goes on with; give one of them", .needs = NOT_GIVEN),
     WARNS(OF(OPT_SAVE_BEST, OPT_SAVE_STEPS, OPT_SAVE_MINUTES, OPT_SAVE_TOTAL_LIMIT, OPT_SPARE_DIR), OPT_SAVE, NULL,
           ON_TRAIN, "has no effect: nothing is saved (--no-save)", .needs = "true"),
-    WARNS(OF(OPT_CLEANUP_DELAY), OPT_TRIM_EVERY, never_trims, ON_TRAIN, "has no effect without --trim-every"),
+    WARNS(OF(OPT_CLEANUP_DELAY), OPT_TRIM_EVERY, NULL, ON_TRAIN, "has no effect without --trim-every",
+          .needs = NOT_ZERO),
     WARNS(OF(OPT_OFFLOAD_DIR), OPT_OFFLOAD, names_no_disk, ON_PASS | ON_GEN,
           "has no effect: --offload names nothing that is kept on disk (weights=disk, moments=disk:8, ...)"),
     WARNS(OF(OPT_TF32, OPT_NVTX), OPT_DEVICE, is_on_cpu, ON_TRAIN,
@@ -260,14 +245,14 @@ const Rule rules[] = {
             OPT_TASK, NULL, ON_PLAN, "only --task grpo has it. Did you mean --task grpo?", .needs = "grpo"),
     REFUSES(OF(OPT_REWARD_COMMAND, OPT_REWARD_PROCESSES, OPT_REWARD_SECONDS), OPT_REWARD, has_no_reward_command,
             ON_REWARDED, "belongs to --reward command, which is not among the rewards"),
-    REFUSES(OF(OPT_EVALUATOR_NAME, OPT_EVALUATOR_API), OPT_EVALUATOR_URL, has_no_url, ON_REWARDED,
-            "belongs to an evaluator elsewhere, and no --evaluator-url is given"),
+    REFUSES(OF(OPT_EVALUATOR_NAME, OPT_EVALUATOR_API), OPT_EVALUATOR_URL, NULL, ON_REWARDED,
+            "belongs to an evaluator elsewhere, and no --evaluator-url is given", .needs = GIVEN),
     REFUSES(OF(OPT_EVALUATOR_URL), OPT_EVALUATOR_URL, is_no_address, ON_PLAN | ON_REWARDED,
             "is no address of a server; http://HOST:PORT or https://HOST is expected"),
     REFUSES(OF(OPT_EVALUATOR_TOKENS, OPT_EVALUATOR_TEMPERATURE), OPT_EVALUATOR, has_no_evaluator, ON_REWARDED,
             "belongs to an evaluator, and none is asked for (--evaluator, --evaluator-url)"),
-    REFUSES(OF(OPT_RETAIN_LOGS), OPT_RETAIN_MODEL, has_retain_model, ON_UNLEARN_EVAL,
-            "stands in place of --retain-model; give one of the two"),
+    REFUSES(OF(OPT_RETAIN_LOGS), OPT_RETAIN_MODEL, NULL, ON_UNLEARN_EVAL,
+            "stands in place of --retain-model; give one of the two", .needs = NOT_GIVEN),
     WARNS(OF(OPT_PROMPT_TOKENS, OPT_SLOTS, OPT_CONTEXT, OPT_MAX_TOKENS, OPT_PREFILL_CHUNK, OPT_KV_CACHE,
              OPT_TEMPERATURE, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P, OPT_REPETITION),
           OPT_TASK, NULL, ON_PLAN, "has no effect on a training job; it belongs to --task generate or grpo",
@@ -280,12 +265,13 @@ const Rule rules[] = {
           .needs = "train|generate"),
     REFUSES(OF(OPT_SUITE_DATA, OPT_LIMIT, OPT_NUM_FEWSHOT, OPT_LENGTHS, OPT_DEPTHS, OPT_ITEMS, OPT_SLOTS,
                OPT_CONTEXT, OPT_PREFILL_CHUNK, OPT_KV_CACHE, OPT_INVARIANT, OPT_SVG, OPT_HTML),
-            OPT_SUITE, has_no_suite, ON_SUITE, "belongs to the benchmarks of --suite, and none is asked for"),
-    REFUSES(OF(OPT_ATTENTION_REPORT), OPT_SUITE, has_a_suite, ON_SUITE,
-            "is made while the loss on --data is computed; run it without --suite"),
+            OPT_SUITE, NULL, ON_SUITE, "belongs to the benchmarks of --suite, and none is asked for", .needs = GIVEN),
+    REFUSES(OF(OPT_ATTENTION_REPORT), OPT_SUITE, NULL, ON_SUITE,
+            "is made while the loss on --data is computed; run it without --suite", .needs = NOT_GIVEN),
     WARNS(
-        OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, is_greedy, ON_GENERATE,
-        "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"),
+        OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, NULL, ON_GENERATE,
+        "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say",
+        .needs = NOT_ZERO),
     REFUSES(OF(OPT_WINDOW, OPT_HESSIAN, OPT_EPSILON, OPT_BOUND, OPT_ORACLE, OPT_GAMMA_ITERATIONS), OPT_METHOD,
             NULL, ON_UNLEARN, "belongs to --method lmcleaner, and this method does nothing with it",
             .needs = "lmcleaner"),
@@ -293,8 +279,8 @@ const Rule rules[] = {
             "says what lmcleaner and retrain take out; a loss is tuned, and replay takes nothing out",
             .needs = "lmcleaner|retrain"),
     REFUSES(OF(OPT_AT), OPT_METHOD, NULL, ON_UNLEARN, "belongs to --method replay", .needs = "replay"),
-    REFUSES(OF(OPT_HOST, OPT_TOKEN), OPT_SERVE, has_no_server, ON_MONITOR,
-            "belongs to --serve, which is not asked for"),
+    REFUSES(OF(OPT_HOST, OPT_TOKEN), OPT_SERVE, NULL, ON_MONITOR,
+            "belongs to --serve, which is not asked for", .needs = GIVEN),
     REFUSES(OF(OPT_SERVE), OPT_CSV, records_or_wraps, ON_MONITOR,
             "shows the machine until it is left; --csv and a command are watched by a monitor of their own"),
     REFUSES(OF(OPT_ONCE), OPT_CSV, watches_on, ON_MONITOR,
@@ -307,15 +293,10 @@ int rules_count(void) { return COUNT_OF(rules); }
 
 /* ---- the check ---- */
 
-static bool is_one_of(const Options *o, OptId id, const char *values) {
-    for (const char *v = values; *v; v += *v == '|') {
-        char one[24];
-        int len = (int)strcspn(v, "|");
-        snprintf(one, sizeof one, "%.*s", len, v);
-        if (opt_is(o, id, one)) return true;
-        v += len;
-    }
-    return false;
+static bool meets(const Options *o, OptId id, const char *needs) {
+    if (needs == GIVEN || needs == NOT_GIVEN) return opt_given(o, id) == (needs == GIVEN);
+    if (needs == ZERO || needs == NOT_ZERO) return (o->value[id].r == 0) == (needs == ZERO);
+    return opt_text(o, id) && str_is_among(opt_text(o, id), needs);
 }
 
 /* The length of a row counts whoever chose it. */
@@ -324,7 +305,7 @@ static bool is_given(const Options *o, OptId id) {
 }
 
 static bool is_broken(const Rule *r, OptId id, const Options *o, const RuleFacts *f) {
-    return (r->commands >> o->command & 1) && is_given(o, id) && (!r->needs || !is_one_of(o, r->by, r->needs)) &&
+    return (r->commands >> o->command & 1) && is_given(o, id) && (!r->needs || !meets(o, r->by, r->needs)) &&
            (!r->broken || r->broken(o, f));
 }
 

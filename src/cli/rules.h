@@ -29,7 +29,8 @@ typedef enum RuleVerdict { RULE_REFUSE, RULE_WARN } RuleVerdict;
 typedef struct Rule {
     const OptId *id;    /* what cannot have its effect: each of these; OPT_COUNT ends them */
     OptId by;           /* because of this one */
-    const char *needs;  /* it would have to have one of these values ("cosine|linear"); NULL: `broken` tells */
+    const char *needs;  /* it would have to have one of these values ("cosine|linear"), or to be given, not to be, to be
+                         * 0 or not (rules.c has the words); NULL: `broken` tells */
     bool (*broken)(const Options *o, const RuleFacts *f); /* NULL: `needs` tells; where both stand, both tell */
     RuleVerdict verdict;
     RuleStage stage;

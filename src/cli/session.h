@@ -49,4 +49,8 @@ struct Session {
 
 bool session_run(const Options *o, const SessionTask *task, Err *e);
 
+/* advice.c: what a run's own measurements say about the next one: a line or two, with the flag to paste. When the run's
+ * memory is given back: another plan is made here. Adds nothing where there is nothing to say. */
+void advice_text(Str *out, const Session *s);
+
 #endif

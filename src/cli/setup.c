@@ -1,7 +1,6 @@
 /* setup.c - how options become a training or evaluation job; what it shares with answers is setup_model.c's. */
 #include "cli/setup.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

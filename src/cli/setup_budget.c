@@ -242,9 +242,8 @@ bool setup_check_disk(int64_t need_bytes, FitLimits limits, Err *e) {
                     units_bytes(need_bytes).s, units_bytes(file).s);
     return fail(
         e, ERR_BUDGET,
-        "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are "
-        "missing. Nothing was "
-        "loaded. Give a folder on another disk, offload less, or raise --max-memory",
+        "does not fit the disk: %s are to be kept in --offload-dir, %s may be taken there, %s (%s bytes) are missing. "
+        "Nothing was loaded. Give a folder on another disk, offload less, or raise --max-memory",
         units_bytes(need_bytes).s, units_bytes(limits.disk_bytes).s, units_bytes(need_bytes - limits.disk_bytes).s,
         units_count(need_bytes - limits.disk_bytes).s);
 }
@@ -257,15 +256,13 @@ static void add_last_resort(Str *text, const Job *j, const HostBytes *host, FitL
     if (search_least_taken(&s, &j->ring->machine, host, free, limits, ALLOW_ALL)) {
         technique_changed_flags(&flags, &s, &j->spec, true);
         str_addf(text,
-                 " No single change makes it fit. With --allow all --recompute auto --offload auto the planner "
-                 "would come to %s, "
-                 "which changes the mathematics.",
+                 " No single change makes it fit. With --allow all --recompute auto --offload auto the planner would "
+                 "come to %s, which changes the mathematics.",
                  str_text(&flags));
     } else {
         str_add(text,
-                " No change of batch, recompute, offload, precision, length or rank makes it fit: choose a "
-                "smaller model or a larger "
-                "budget.");
+                " No change of batch, recompute, offload, precision, length or rank makes it fit: choose a smaller "
+                "model or a larger budget.");
     }
     str_free(&flags);
 }

@@ -1,6 +1,5 @@
 /* setup_data.c - from options to a tokenizer, a chat template and the rows of a job. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,11 +30,10 @@ const char *setup_words_folder(char own[SHARE_PATH], const Options *o, const Mod
 
 bool setup_words(Words *w, const Options *o, const ModelFiles *m, Err *e) {
     *w = (Words){0};
-    char own[SHARE_PATH], path[1200];
+    char own[SHARE_PATH];
     const char *folder = setup_words_folder(own, o, m);
     if (!folder) return true;
-    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
-    if (!opt_given(o, OPT_TOKENIZER) && !file_exists(path)) return true;
+    if (!opt_given(o, OPT_TOKENIZER) && !file_exists(file_in(folder, "tokenizer.json").s)) return true;
     return setup_words_of(w, folder, e);
 }
 

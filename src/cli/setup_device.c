@@ -24,62 +24,63 @@ bool setup_machine_path(char *path, size_t size, const char *given) {
     return n >= 0 && n < (int)size;
 }
 
+typedef struct InForce {
+    MachineFile f;
+    bool found;
+    char path[1024];
+} InForce;
+
 /* The file in force. A wrong one that was named is refused; a wrong one that just lies there is passed over. */
-static bool read_file(MachineFile *f, bool *found, char *path, size_t size, const Options *o, Err *e) {
+static bool read_file(InForce *in, const Options *o, Err *e) {
     const char *given = opt_given(o, OPT_MACHINE) ? opt_text(o, OPT_MACHINE) : NULL;
-    *f = (MachineFile){0};
-    *found = false;
-    if (!setup_machine_path(path, size, given)) return true;
+    *in = (InForce){0};
+    if (!setup_machine_path(in->path, sizeof in->path, given)) return true;
     Err why = {0};
-    if (!machinefile_read(f, found, path, &why)) {
+    if (!machinefile_read(&in->f, &in->found, in->path, &why)) {
         if (given) return fail(e, why.code, "--machine: %s", why.text);
         log_warn("passed over: %s", why.text);
-        machinefile_free(f);
-        *found = false;
+        machinefile_free(&in->f);
+        in->found = false;
         return true;
     }
-    if (given && !*found)
+    if (given && !in->found)
         return fail(e, ERR_FAIL, "--machine %s: there is no such file. `snug doctor --write %s` makes it", given,
                     given);
     return true;
 }
 
 static bool apply_file(Backend *b, Machine *m, const Options *o, Err *e) {
-    MachineFile f;
-    bool found;
-    char path[1024];
-    bool ok = read_file(&f, &found, path, sizeof path, o, e);
-    const MachineEntry *entry = ok && found ? machinefile_find(&f, m) : NULL;
+    InForce in;
+    bool ok = read_file(&in, o, e);
+    const MachineEntry *entry = ok && in.found ? machinefile_find(&in.f, m) : NULL;
     if (entry) {
         bool same = !strcmp(entry->m.library, m->library);
         machinefile_apply(entry, m);
         if (same) b->choose(b, entry->choice, entry->n_choices);
-        log_line("%s: rates measured on %s%s", path, m->name,
+        log_line("%s: rates measured on %s%s", in.path, m->name,
                  same ? "" : "; its product algorithms belong to another library version and are not used");
-    } else if (ok && found) {
-        log_line("%s: knows nothing about %s; `snug doctor` would add it", path, m->name);
+    } else if (ok && in.found) {
+        log_line("%s: knows nothing about %s; `snug doctor` would add it", in.path, m->name);
     }
-    machinefile_free(&f);
+    machinefile_free(&in.f);
     return ok;
 }
 
 bool setup_keep_choices(Backend *b, const Machine *m, const Options *o, Err *e) {
-    MachineFile f;
-    bool found;
-    char path[1024];
+    InForce in;
     int64_t n = b->choices(b, NULL, 0);
     if (!n) return true;
-    bool ok = read_file(&f, &found, path, sizeof path, o, e);
-    MachineEntry *entry = ok && found ? machinefile_find(&f, m) : NULL;
+    bool ok = read_file(&in, o, e);
+    MachineEntry *entry = ok && in.found ? machinefile_find(&in.f, m) : NULL;
     if (entry && !strcmp(entry->m.library, m->library)) {
         MachineChoice *list = MEM_NEW(MachineChoice, n);
         b->choices(b, list, n);
         int64_t added = machinefile_add_choices(entry, list, n);
         mem_free(list);
-        if (added) ok = machinefile_write(&f, path, e);
-        if (ok && added) log_line("%s: %lld product algorithms added", path, (long long)added);
+        if (added) ok = machinefile_write(&in.f, in.path, e);
+        if (ok && added) log_line("%s: %lld product algorithms added", in.path, (long long)added);
     }
-    machinefile_free(&f);
+    machinefile_free(&in.f);
     return ok;
 }
 
@@ -92,18 +93,16 @@ static bool use_card(Machine *m, const Options *o, Err *e) {
         return fail(e, ERR_USAGE, "--gpu %s: is not in the catalogue; see `snug plan --gpu list`",
                     opt_text(o, OPT_GPU));
     *m = card_machine(card);
-    MachineFile f;
-    bool found;
-    char path[1024];
-    bool ok = read_file(&f, &found, path, sizeof path, o, e);
-    for (int64_t i = 0; ok && found && i < f.n; i++) {
-        const Machine *known = &f.entry[i].m;
+    InForce in;
+    bool ok = read_file(&in, o, e);
+    for (int64_t i = 0; ok && in.found && i < in.f.n; i++) {
+        const Machine *known = &in.f.entry[i].m;
         if (known->kind != MACHINE_CUDA || card_find(known->name, known->total_bytes[POOL_DEVICE]) != card) continue;
-        machinefile_apply(&f.entry[i], m);
-        log_line("%s: rates measured on %s", path, known->name);
+        machinefile_apply(&in.f.entry[i], m);
+        log_line("%s: rates measured on %s", in.path, known->name);
         break;
     }
-    machinefile_free(&f);
+    machinefile_free(&in.f);
     return ok;
 }
 

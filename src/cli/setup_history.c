@@ -1,5 +1,4 @@
 /* setup_history.c - from options to a step log: where it is, and what of a run fixes its bits. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,12 +30,6 @@ static bool hash_program(char hex[SHA256_HEX], Err *e) {
     return ok;
 }
 
-static void set_count(json_t *to, const char *key, int64_t value) {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    json_object_set_new(to, key, json_string(text));
-}
-
 /* Bits depend on the kind of processor and its products, not on how many threads there are. */
 static void set_device(json_t *to, const Machine *m) {
     char name[sizeof m->name], part[32];
@@ -60,8 +53,8 @@ json_t *setup_history_job(const JobSetup *j, Err *e) {
     if (from_files) json_set_hex(job, "model", model);
     if (opt_given(o, OPT_ADAPTER)) json_set_hex(job, "adapter", adapter);
     json_set_hex(job, "data", dataset_fingerprint(j->data));
-    set_count(job, "micro-batch", j->spec.micro_batch);
-    set_count(job, "accum", j->spec.accum);
+    json_object_set_new(job, "micro-batch", json_sprintf("%lld", (long long)j->spec.micro_batch));
+    json_object_set_new(job, "accum", json_sprintf("%lld", (long long)j->spec.accum));
     set_device(job, &j->machine);
     return job;
 }

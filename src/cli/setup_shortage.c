@@ -4,7 +4,6 @@
  * not leave. Nothing is loaded then, so the search is simply done again with what was found. Where the system
  * refuses a block without saying how much there is, an eighth of that block less is tried, and again. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/units.h"

@@ -89,6 +89,13 @@ static void show_budget(Str *out, int64_t process, int64_t budget_bytes) {
     else str_addf(out, "%.0f times as much is needed)\n", share);
 }
 
+void show_disk(Str *out, const Ring *r) {
+    int64_t disk = r->ledger.arena_bytes[POOL_DISK], own = ring_disk_bytes(r);
+    if (disk)
+        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
+                 units_bytes(disk - own).s);
+}
+
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured) {
     const JobSpec *s = &j->spec;
     const Ledger *l = &j->ring->ledger;
@@ -107,10 +114,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
     show_dtypes(out, s);
     str_add(out, "\n");
     show_ledger(out, l, process, j->ring->machine.kind == MACHINE_CPU, measured);
-    int64_t disk = l->arena_bytes[POOL_DISK], own = ring_disk_bytes(j->ring);
-    if (disk)
-        str_addf(out, "on disk: %s in --offload-dir, %s in the model's own files\n", units_bytes(own).s,
-                 units_bytes(disk - own).s);
+    show_disk(out, j->ring);
     int64_t bound = j->ring->placement.lower_bound_bytes[POOL_DEVICE];
     str_addf(out, "placement: %.4f of the lower bound (%s bytes alive at step %d, %s)\n",
              bound ? (double)arena / (double)bound : 1, units_count(bound).s, j->ring->placement.peak_step,
@@ -121,7 +125,7 @@ void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *mea
 }
 
 static json_t *pool_json(const Ledger *l, Pool pool, int64_t budget_bytes) {
-    json_t *lines = json_array(), *p = json_object();
+    json_t *lines = json_array();
     for (int i = 0; i < l->n; i++) {
         const LedgerLine *line = &l->line[i];
         if (line->pool != pool) continue;
@@ -130,12 +134,11 @@ static json_t *pool_json(const Ledger *l, Pool pool, int64_t budget_bytes) {
         if (line->note) json_object_set_new(row, "note", json_string(line->note));
         json_array_append_new(lines, row);
     }
-    json_object_set_new(p, "budget_bytes", budget_bytes ? json_integer(budget_bytes) : json_null());
-    json_object_set_new(p, "planned_bytes", json_integer(l->arena_bytes[pool]));
-    json_object_set_new(p, "process_planned_bytes", json_integer(ledger_process_bytes(l, pool)));
-    json_object_set_new(p, "lower_bound_bytes", json_integer(l->lower_bound_bytes[pool]));
-    json_object_set_new(p, "lines", lines);
-    return p;
+    return json_pack("{s:o, s:I, s:I, s:I, s:o}", "budget_bytes",
+                     budget_bytes ? json_integer(budget_bytes) : json_null(), "planned_bytes",
+                     (json_int_t)l->arena_bytes[pool], "process_planned_bytes",
+                     (json_int_t)ledger_process_bytes(l, pool), "lower_bound_bytes",
+                     (json_int_t)l->lower_bound_bytes[pool], "lines", lines);
 }
 
 json_t *show_pools_json(const Ledger *l, int64_t budget_bytes) {
@@ -169,13 +172,7 @@ void show_print_digits(json_t *root, int digits) {
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes) {
     int64_t process = ring_process_bytes(j->ring);
     bool fits = !budget_bytes || process <= budget_bytes;
-    json_t *root = json_object(), *changes = json_array();
-    json_object_set_new(root, "fits", json_boolean(fits));
-    json_object_set_new(root, "model", json_string(j->spec.m.config.name));
-    json_object_set_new(root, "parameters", json_integer(config_parameters(&j->spec.m.config)));
-    json_object_set_new(root, "trainable_parameters", json_integer(model_count(&j->ring->p, true)));
-    json_object_set_new(root, "pools", show_pools_json(&j->ring->ledger, budget_bytes));
-    json_object_set_new(root, "offload_dir_bytes", json_integer(ring_disk_bytes(j->ring)));
+    json_t *changes = json_array();
     Change change[JOB_CHANGES];
     int n = job_changes(j, host, fits ? 0 : budget_bytes, change);
     for (int i = 0; i < n; i++)
@@ -183,11 +180,12 @@ json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes
                                                  (json_int_t)change[i].saves_bytes, "slowdown",
                                                  change[i].slowdown > 0 ? json_real(change[i].slowdown) : json_null(),
                                                  "changes_mathematics", change[i].maths));
-    json_object_set_new(root, "changes", changes);
-    json_object_set_new(root, "machine", json_string(j->ring->machine.name));
-    json_object_set_new(root, "plan_ms", json_real(j->ring->plan_ms));
-    json_object_set_new(root, "tensors", json_integer(j->ring->p.n_t - 1));
-    json_object_set_new(root, "steps", json_integer(j->ring->p.n_s));
-    json_object_set_new(root, "predicted_update_seconds", json_real(ring_round_seconds(j->ring, &j->ring->machine)));
-    return root;
+    return json_pack("{s:b, s:s, s:I, s:I, s:o, s:I, s:o, s:s, s:f, s:I, s:I, s:f}", "fits", fits, "model",
+                     j->spec.m.config.name, "parameters", (json_int_t)config_parameters(&j->spec.m.config),
+                     "trainable_parameters", (json_int_t)model_count(&j->ring->p, true), "pools",
+                     show_pools_json(&j->ring->ledger, budget_bytes), "offload_dir_bytes",
+                     (json_int_t)ring_disk_bytes(j->ring), "changes", changes, "machine", j->ring->machine.name,
+                     "plan_ms", j->ring->plan_ms, "tensors", (json_int_t)j->ring->p.n_t - 1, "steps",
+                     (json_int_t)j->ring->p.n_s, "predicted_update_seconds",
+                     ring_round_seconds(j->ring, &j->ring->machine));
 }

@@ -17,6 +17,7 @@ void show_dtypes(Str *out, const JobSpec *s); /* "weights bf16, activations bf16
 void show_plan(Str *out, const Job *j, int64_t budget_bytes, const Measured *measured); /* budget 0: none */
 json_t *show_plan_json(const Job *j, const HostBytes *host, int64_t budget_bytes);      /* gives */
 
+void show_disk(Str *out, const Ring *r); /* whose files hold what is on disk; nothing: nothing is */
 json_t *show_pools_json(const Ledger *l, int64_t budget_bytes); /* every pool and its lines; gives */
 /* Text of many lines: on standard output, or where JSON is to stand there, line by line to the log. */
 void show_print_report(const Str *text, bool json);

@@ -5,6 +5,7 @@
  * by notes (asynchronous readback). On an asynchronous device (late) the next decode is queued before the host reads
  * the tokens of the last one; when an answer turns out to have ended, its slot has one token too many, which is
  * dropped. */
+#include "base/stop.h"
 #include "base/units.h"
 #include "gen/engine_int.h"
 #include "obs/sensors.h"
@@ -384,4 +385,19 @@ EngineState engine_step(Engine *n, Err *e) {
     if (n->n_busy || n->queue) return ENGINE_BUSY;
     ring_measure(n->g->ring);
     return ENGINE_IDLE;
+}
+
+bool engine_ask(Engine *n, const EngineAsk *ask, Err *e) {
+    int64_t next = 0;
+    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || next < ask->total;) {
+        while (next < ask->total && engine_room(n) > 0)
+            if (!ask->submit(ask->user, next++, e)) return false;
+        state = engine_step(n, e);
+        if (state == ENGINE_BROKEN) return false;
+        if (stop_asked()) engine_cancel_all(n);
+        for (EngineEvent ev; engine_event(n, &ev);)
+            if (!ask->take(ask->user, &ev, e)) return false;
+        if ((ask->looked && !ask->looked(ask->user, e)) || !stop_check(e)) return false;
+    }
+    return true;
 }

@@ -181,6 +181,18 @@ void engine_cancel_all(Engine *n);
 EngineState engine_step(Engine *n, Err *e); /* the state after it: IDLE when nothing runs or is queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
+/* Requests by number, from 0 on: each is submitted when there is room for it, until the last is answered. submit and
+ * take refuse by false; looked, called behind every step, too (NULL: nothing is looked at). False, with a code, also
+ * once the process was asked to leave. */
+typedef struct EngineAsk {
+    int64_t total;
+    bool (*submit)(void *user, int64_t i, Err *e);
+    bool (*take)(void *user, const EngineEvent *ev, Err *e);
+    bool (*looked)(void *user, Err *e);
+    void *user;
+} EngineAsk;
+bool engine_ask(Engine *n, const EngineAsk *ask, Err *e);
+
 /* Invalidates and clears the KV cache, after other phases of the ring were played. Only while nothing runs or is
  * queued. */
 void engine_forget(Engine *n);

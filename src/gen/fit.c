@@ -78,9 +78,8 @@ static bool fit_host(GenSpec *s, const Machine *m, const GenHost *host, Err *e) 
         *on_disk = high;
     }
     return bytes <= room || fail(e, ERR_BUDGET,
-                                 "does not fit the host: %s of its memory are needed for weights of %lld layers "
-                                 "and the rest, %s may be taken, %s (%s "
-                                 "bytes) are missing. %s",
+                                 "does not fit the host: %s of its memory are needed for weights of %lld layers and "
+                                 "the rest, %s may be taken, %s (%s bytes) are missing. %s",
                                  units_bytes(bytes).s, (long long)(offloaded - *on_disk), units_bytes(room).s,
                                  units_bytes(bytes - room).s, units_count(bytes - room).s,
                                  s->may_use_disk ? "Quantise the model, or raise --max-memory host="

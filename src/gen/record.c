@@ -1,5 +1,4 @@
 /* record.c - which prefill and decode passes an engine has, and how many bytes they take. */
-#include "base/units.h"
 #include "gen/engine.h"
 #include "weights/weights.h"
 

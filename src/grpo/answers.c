@@ -13,15 +13,22 @@ bool answers_keep_going(void *unused) {
     return !stop_asked();
 }
 
-static void count_answer(const GrpoGenerator *v) {
-    if (v->shown) v->shown->done++;
+typedef struct Asking { /* what every way of asking begins with */
+    Engine *n;
+    const GrpoGenerator *voice;
+} Asking;
+
+static bool count_answer(const Asking *a) {
+    if (a->voice->shown) a->voice->shown->done++;
+    return true;
 }
 
-static bool show(const GrpoGenerator *v, const Engine *n, Err *e) {
-    AnswersShown *s = v->shown;
+static bool show(void *asking, Err *e) {
+    const Asking *a = asking;
+    AnswersShown *s = a->voice->shown;
     if (!s) return true;
     bool ok = work_on(&s->work, s->done, e);
-    status_count(n->options.status, s->done, s->work.total, work_left_seconds(&s->work));
+    status_count(a->n->options.status, s->done, s->work.total, work_left_seconds(&s->work));
     return ok;
 }
 
@@ -46,8 +53,7 @@ static bool encode_item(const GrpoGenerator *v, TokenIds *ids, bool *cut, const 
 }
 
 typedef struct PolicyAsking {
-    Engine *n;
-    const GrpoGenerator *voice;
+    Asking by;
     Rollout *to;
     const Ask *ask;
     TokenIds ids;
@@ -78,7 +84,7 @@ static Request request_of(const GrpoGenerator *v, const Ask *ask, int64_t prompt
 
 static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     PolicyAsking *p = user;
-    const GrpoGenerator *v = p->voice;
+    const GrpoGenerator *v = p->by.voice;
     const Ask *ask = p->ask;
     int64_t item = ask->item ? ask->item[prompt] : prompt;
     bool cut;
@@ -89,7 +95,7 @@ static bool submit_prompt(void *user, int64_t prompt, Err *e) {
     q.number = prompt;
     for (int s = 0; s < ask->samples; s++)
         begin_completion(&p->to->c[prompt * ask->samples + s], item, s, &p->ids);
-    return engine_submit(p->n, &q, NULL, e);
+    return engine_submit(p->by.n, &q, NULL, e);
 }
 
 static void take_completion(Completion *c, const EngineEvent *ev) {
@@ -106,40 +112,17 @@ static void take_completion(Completion *c, const EngineEvent *ev) {
     str_add_bytes(&c->text, str_text(ev->text), ev->text->len);
 }
 
-static void take_answer(void *user, const EngineEvent *ev) {
+static bool take_answer(void *user, const EngineEvent *ev, Err *e) {
     PolicyAsking *p = user;
     take_completion(&p->to->c[ev->request->number * p->ask->samples + ev->sample], ev);
-    if (ev->kind != EVENT_TEXT) count_answer(p->voice);
-}
-
-/* Submits by `next` until it has no more, and steps until all is answered. */
-typedef struct Asking {
-    Engine *n;
-    const GrpoGenerator *voice;
-    int64_t next, total;
-    bool (*submit)(void *user, int64_t i, Err *e);
-    void (*take)(void *user, const EngineEvent *ev);
-    void *user;
-} Asking;
-
-static bool run_asking(Asking *a, Err *e) {
-    engine_forget(a->n);
-    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || a->next < a->total;) {
-        while (a->next < a->total && engine_room(a->n) > 0)
-            if (!a->submit(a->user, a->next++, e)) return false;
-        state = engine_step(a->n, e);
-        if (state == ENGINE_BROKEN) return false;
-        if (stop_asked()) engine_cancel_all(a->n);
-        for (EngineEvent ev; engine_event(a->n, &ev);) a->take(a->user, &ev);
-        if (!show(a->voice, a->n, e) || stop_asked()) return false;
-    }
-    return true;
+    return ev->kind == EVENT_TEXT || count_answer(&p->by);
 }
 
 bool answers_ask(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, Err *e) {
-    PolicyAsking p = {.n = n, .voice = v, .to = to, .ask = ask};
-    Asking a = {.n = n, .voice = v, .total = ask->prompts, .submit = submit_prompt, .take = take_answer, .user = &p};
-    bool ok = run_asking(&a, e);
+    PolicyAsking p = {.by = {n, v}, .to = to, .ask = ask};
+    EngineAsk all = {.total = ask->prompts, .submit = submit_prompt, .take = take_answer, .looked = show, .user = &p};
+    engine_forget(n);
+    bool ok = engine_ask(n, &all, e);
     if (p.cut && !to->said_cut) {
         to->said_cut = true;
         log_warn("%lld of %lld prompts are longer than --prompt-tokens %lld and lose their beginning; this is said "
@@ -167,7 +150,7 @@ static bool submit_rest(void *user, int64_t i, Err *e) {
     RestAsking *r = user;
     Completion *c = &r->p.to->c[r->which[i]];
     int64_t kept = r->kept[i];
-    Request q = request_of(r->p.voice, r->p.ask, r->which[i] / r->p.ask->samples);
+    Request q = request_of(r->p.by.voice, r->p.ask, r->which[i] / r->p.ask->samples);
     bool ended = request_stops(&q, c->ids[c->n_prompt + kept - 1]);
     q.prompt = c->ids, q.n_prompt = c->n_prompt, q.samples = 1, q.first_sample = c->sample, q.number = i;
     q.forced = c->ids + c->n_prompt;
@@ -177,30 +160,31 @@ static bool submit_rest(void *user, int64_t i, Err *e) {
     c->n = c->n_prompt + kept;
     c->truncated = false;
     c->failed = q.max_new > 0;
-    return !q.max_new || engine_submit(r->p.n, &q, NULL, e);
+    return !q.max_new || engine_submit(r->p.by.n, &q, NULL, e);
 }
 
-static void take_rest(void *user, const EngineEvent *ev) {
+static bool take_rest(void *user, const EngineEvent *ev, Err *e) {
     RestAsking *r = user;
     Completion *c = &r->p.to->c[r->which[ev->request->number]];
     int64_t n = c->n;
     bool ended = ev->request->max_new < r->kept[ev->request->number];
     take_completion(c, ev);
     if (ended && !c->failed) c->n = n, c->truncated = false; /* the token that ends it stands there still */
+    return true;
 }
 
 bool answers_go_on(Engine *n, const GrpoGenerator *v, Rollout *to, const Ask *ask, const int64_t *which,
                    const int64_t *kept, int64_t n_which, Err *e) {
-    RestAsking r = {.p = {.n = n, .voice = v, .to = to, .ask = ask}, .which = which, .kept = kept};
-    Asking a = {.n = n, .voice = v, .total = n_which, .submit = submit_rest, .take = take_rest, .user = &r};
-    return run_asking(&a, e);
+    RestAsking r = {.p = {.by = {n, v}, .to = to, .ask = ask}, .which = which, .kept = kept};
+    EngineAsk all = {.total = n_which, .submit = submit_rest, .take = take_rest, .looked = show, .user = &r};
+    engine_forget(n);
+    return engine_ask(n, &all, e);
 }
 
 /* ---- the evaluator ---- */
 
 typedef struct JudgeAsking {
-    Engine *n;
-    const GrpoGenerator *voice;
+    Asking by;
     Rollout *to;
     int64_t max_new;
     uint64_t seed;
@@ -218,14 +202,14 @@ static bool encode_for_judge(const GrpoGenerator *v, TokenIds *ids, const Str *t
 
 static bool submit_judge(void *user, int64_t i, Err *e) {
     JudgeAsking *p = user;
-    const GrpoGenerator *v = p->voice;
+    const GrpoGenerator *v = p->by.voice;
     Completion *c = &p->to->c[i];
-    if (c->failed || !c->text.len) return count_answer(v), true;
+    if (c->failed || !c->text.len) return count_answer(&p->by);
     if (!encode_for_judge(v, &p->ids, &c->text, e)) return false;
-    int64_t room = p->n->g->spec.context - p->ids.n;
+    int64_t room = p->by.n->g->spec.context - p->ids.n;
     if (!p->ids.n || room < 1) {
         str_addf(&c->why, "the evaluator's prompt has %lld tokens", (long long)p->ids.n);
-        return count_answer(v), true;
+        return count_answer(&p->by);
     }
     Request q = {.prompt = p->ids.ids,
                  .n_prompt = p->ids.n,
@@ -237,24 +221,25 @@ static bool submit_judge(void *user, int64_t i, Err *e) {
                  .n_stop_ids = v->n_stop_ids,
                  .number = i};
     Err refused = {0};
-    if (engine_submit(p->n, &q, NULL, &refused)) return true;
+    if (engine_submit(p->by.n, &q, NULL, &refused)) return true;
     str_add(&c->why, refused.text);
-    return count_answer(v), true;
+    return count_answer(&p->by);
 }
 
-static void take_judge(void *user, const EngineEvent *ev) {
+static bool take_judge(void *user, const EngineEvent *ev, Err *e) {
     JudgeAsking *p = user;
     Completion *c = &p->to->c[ev->request->number];
     if (ev->kind == EVENT_FAILED) str_add(&c->why, ev->error);
     if (ev->kind == EVENT_DONE && ev->end != GEN_END_CANCELLED)
         str_add_bytes(&c->answer, str_text(ev->text), ev->text->len);
-    if (ev->kind != EVENT_TEXT) count_answer(p->voice);
+    return ev->kind == EVENT_TEXT || count_answer(&p->by);
 }
 
 bool answers_judge(Engine *n, const GrpoGenerator *v, Rollout *to, int64_t max_new, uint64_t seed, Err *e) {
-    JudgeAsking p = {.n = n, .voice = v, .to = to, .max_new = max_new, .seed = seed};
-    Asking a = {.n = n, .voice = v, .total = to->n, .submit = submit_judge, .take = take_judge, .user = &p};
-    bool ok = run_asking(&a, e);
+    JudgeAsking p = {.by = {n, v}, .to = to, .max_new = max_new, .seed = seed};
+    EngineAsk all = {.total = to->n, .submit = submit_judge, .take = take_judge, .looked = show, .user = &p};
+    engine_forget(n);
+    bool ok = engine_ask(n, &all, e);
     token_ids_free(&p.ids);
     return ok;
 }

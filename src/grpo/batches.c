@@ -1,9 +1,6 @@
 /* batches.c - the cutting of generation batches, and the nearest sizes that can be cut. */
 #include "grpo/batches.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
 
@@ -51,8 +48,7 @@ static bool refuse_group(const BatchSpec *s, Err *e) {
                   s->group / batches_common_divisor(s->group, s->batch));
     add_divisors(&hint, "--num-generations", s->group, all);
     fail(e, ERR_USAGE,
-         "%lld completions (--batch-size %lld x %s %lld) are no whole groups of %lld (--num-generations): every "
-         "prompt "
+         "%lld completions (--batch-size %lld x %s %lld) are no whole groups of %lld (--num-generations): every prompt "
          "is answered that many times, and --batch-size counts completions. Nearest that work: %s",
          (long long)all, (long long)s->batch, by_accum ? "--accum" : "--steps-per-generation", (long long)s->steps,
          (long long)s->group, str_text(&hint));
@@ -78,8 +74,7 @@ static bool refuse_steps(const BatchSpec *s, Err *e) {
     Str hint = {0};
     add_steps(&hint, s);
     fail(e, ERR_USAGE,
-         "a generation batch of %lld steps (--steps-per-generation), trained %lld times (--num-iterations), would "
-         "end "
+         "a generation batch of %lld steps (--steps-per-generation), trained %lld times (--num-iterations), would end "
          "inside an update of %lld (--accum). Nearest that work: --steps-per-generation%s",
          (long long)s->steps, (long long)s->iterations, (long long)s->accum, str_text(&hint));
     str_free(&hint);
@@ -98,8 +93,7 @@ bool batches_make(Batches *b, const BatchSpec *spec, Err *e) {
     if (s.group == 1)
         return fail(
             e, ERR_USAGE,
-            "--num-generations 1: an advantage compares the answers to one prompt with each other. It takes 2 "
-            "or more");
+            "--num-generations 1: an advantage compares the answers to one prompt with each other. It takes 2 or more");
     if (!in_range(s.batch, 1, "--batch-size", e) || !in_range(s.accum, 1, "--accum", e) ||
         !in_range(s.group, 2, "--num-generations", e) || !in_range(s.steps, 1, "--steps-per-generation", e) ||
         !in_range(s.iterations, 1, "--num-iterations", e))

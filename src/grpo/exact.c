@@ -102,8 +102,7 @@ bool exact_settle(GrpoRun *g, Run *r, const Ask *ask, Err *e) {
         if (n && round == MOST_ROUNDS)
             return fail(e, ERR_FAIL,
                         "--exact-policy: %lld answers still differ from the trainer's after %d rounds. Without "
-                        "--exact-policy the "
-                        "run goes on and reports the difference (logp_difference_max)",
+                        "--exact-policy the run goes on and reports the difference (logp_difference_max)",
                         (long long)n, round);
         if (!mend(g, r, ask, n, round == 0, e)) return false;
     }

@@ -358,14 +358,11 @@ void scorer_close(Scorer *s) {
 
 void scorer_line(Str *out, int64_t id, const RewardInput *in) {
     const Item *item = in->item;
-    json_t *line = json_object();
-    json_object_set_new(line, "id", json_integer(id));
-    json_object_set_new(line, "prompt", item->messages ? json_incref(item->messages) : clean_json(item->text));
-    json_object_set_new(line, "question", clean_json(item->question));
-    json_object_set_new(line, "gold", clean_json(item->gold));
-    json_object_set_new(line, "completion", clean_json(in->policy));
-    json_object_set_new(line, "answer", clean_json(in->answer));
-    json_object_set_new(line, "columns", item->columns ? json_incref(item->columns) : json_null());
+    json_t *prompt = item->messages ? json_incref(item->messages) : clean_json(item->text),
+           *columns = item->columns ? json_incref(item->columns) : json_null();
+    json_t *line = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "id", (json_int_t)id, "prompt", prompt, "question",
+                             clean_json(item->question), "gold", clean_json(item->gold), "completion",
+                             clean_json(in->policy), "answer", clean_json(in->answer), "columns", columns);
     CHECK(json_add(out, line, JSON_ALL_DIGITS));
     str_add_char(out, '\n');
     json_decref(line);

@@ -34,9 +34,8 @@ void report_completions(GrpoRun *g) {
 
 static void say_update(const GrpoFacts *f, double tokens) {
     log_line(
-        "  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, entropy %.3f, KL %.4g, clipped "
-        "%.3f, logp "
-        "sampled-trained %.2g mean, %.2g max",
+        "  reward %.4f (std %.4f, %.0f %% of groups without one), tokens %.1f, entropy %.3f, KL %.4g, clipped %.3f, "
+        "logp sampled-trained %.2g mean, %.2g max",
         f->advantage.reward_mean, f->advantage.reward_std, 100 * f->advantage.zero_std_share, f->tokens_mean,
         f->entropy / tokens, f->policy[POLICY_KL] / tokens,
         (f->policy[POLICY_LOW] + f->policy[POLICY_HIGH]) / tokens, f->policy[POLICY_APART] / tokens,

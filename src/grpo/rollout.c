@@ -2,7 +2,6 @@
 #include "grpo/rollout.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

@@ -2,9 +2,8 @@
 #include "grpo/run.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -420,8 +419,6 @@ static bool restore_rollout(GrpoRun *g, const json_t *rollout, const json_t *cou
 
 static bool save(void *user, const char *folder, Err *e) {
     const GrpoRun *g = user;
-    char path[1200];
-    snprintf(path, sizeof path, "%s/grpo_state.json", folder);
     json_t *j = json_pack("{s:o, s:o, s:o, s:f}", "before", score_json(&g->before), "reward_first",
                           json_number(g->reward_first), "reward_last", json_number(g->reward_last), "apart_most",
                           g->apart_most);
@@ -429,17 +426,16 @@ static bool save(void *user, const char *folder, Err *e) {
         json_object_set_new(j, "rollout", rollout_json(&g->rollout));
         json_object_set_new(j, "counts", counts_json(&g->facts));
     }
-    bool ok = jsonfile_write(path, j, e);
+    bool ok = jsonfile_write(file_in(folder, "grpo_state.json").s, j, e);
     json_decref(j);
     return ok;
 }
 
 static bool restore(void *user, Run *r, const char *folder, Err *e) {
     GrpoRun *g = user;
-    char path[1200];
+    FilePath path = file_in(folder, "grpo_state.json");
     json_t *j;
-    snprintf(path, sizeof path, "%s/grpo_state.json", folder);
-    if (!jsonfile_read(&j, path, 0, e)) return false;
+    if (!jsonfile_read(&j, path.s, 0, e)) return false;
     const json_t *before = json_object_get(j, "before"), *first = json_object_get(j, "reward_first"),
                  *last = json_object_get(j, "reward_last"), *rollout = json_object_get(j, "rollout");
     if (json_is_object(before))
@@ -451,7 +447,7 @@ static bool restore(void *user, Run *r, const char *folder, Err *e) {
     g->apart_most = json_number_value(json_object_get(j, "apart_most"));
     g->measured = true;
     bool ok = !rollout || r->step % g->o.batches.updates == 0 ||
-              restore_rollout(g, rollout, json_object_get(j, "counts"), e) || fail_within(e, "%s", path);
+              restore_rollout(g, rollout, json_object_get(j, "counts"), e) || fail_within(e, "%s", path.s);
     json_decref(j);
     return ok;
 }

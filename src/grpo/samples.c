@@ -1,7 +1,6 @@
 /* samples.c - how a completion looks as a line of JSON, as lines of the log, and as a row of a page. */
 #include "grpo/samples.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,17 +17,12 @@ enum { SHOWN = 8, LOG_CHARACTERS = 200, DIGITS = 10 };
 /* ---- JSON ---- */
 
 static json_t *row_numbers(const Samples *s, int64_t step, const SampleRow *r) {
-    json_t *row = json_object(), *rewards = json_object();
-    json_object_set_new(row, "step", json_integer(step));
-    json_object_set_new(row, "item", json_integer(r->item));
-    json_object_set_new(row, "sample", json_integer(r->sample));
-    json_object_set_new(row, "reward", json_number(r->reward));
-    json_object_set_new(row, "advantage", json_number(r->advantage));
-    json_object_set_new(row, "tokens", json_integer(r->tokens));
-    json_object_set_new(row, "truncated", json_boolean(r->truncated));
-    for (int k = 0; k < s->spec.functions; k++)
-        json_object_set_new(rewards, s->spec.names[k], json_number(r->rewards[k]));
-    json_object_set_new(row, "rewards", rewards);
+    json_t *rewards = json_object();
+    for (int k = 0; k < s->spec.functions; k++) json_set_number(rewards, s->spec.names[k], r->rewards[k]);
+    json_t *row = json_pack("{s:I, s:I, s:I, s:o, s:o, s:I, s:b, s:o}", "step", (json_int_t)step, "item",
+                            (json_int_t)r->item, "sample", (json_int_t)r->sample, "reward", json_number(r->reward),
+                            "advantage", json_number(r->advantage), "tokens", (json_int_t)r->tokens, "truncated",
+                            r->truncated, "rewards", rewards);
     if (r->why && *r->why) json_object_set_new(row, "why", clean_json(r->why));
     return row;
 }
@@ -128,7 +122,7 @@ static bool write_page(Samples *s, Err *e) {
                  i == s->n - 1 ? " open" : "", (long long)t->step, str_text(&t->html));
     }
     html_end(&page);
-    return file_write_str(s->page, &page, e);
+    return file_write_str(s->page.s, &page, e);
 }
 
 /* ---- the log ---- */
@@ -201,16 +195,13 @@ static bool read_tables(Samples *s, Err *e) {
 }
 
 bool samples_open(Samples *s, const SamplesSpec *spec, Err *e) {
-    char path[1100];
     *s = (Samples){.spec = *spec, .rewards.fd = -1, .samples.fd = -1};
     if (!s->spec.shown) s->spec.shown = SHOWN;
     snprintf(s->title, sizeof s->title, "%s", spec->title ? spec->title : "snug grpo: samples");
-    snprintf(s->page, sizeof s->page, "%s/samples.html", spec->folder);
-    snprintf(path, sizeof path, "%s/rewards.jsonl", spec->folder);
-    bool ok = steplog_open(&s->rewards, path, spec->resumed_step, e);
-    snprintf(path, sizeof path, "%s/samples.jsonl", spec->folder);
-    ok = ok && steplog_open(&s->samples, path, spec->resumed_step, e) && read_tables(s, e);
-    ok = ok && (!s->n || write_page(s, e));
+    s->page = file_in(spec->folder, "samples.html");
+    bool ok = steplog_open(&s->rewards, file_in(spec->folder, "rewards.jsonl").s, spec->resumed_step, e) &&
+              steplog_open(&s->samples, file_in(spec->folder, "samples.jsonl").s, spec->resumed_step, e) &&
+              read_tables(s, e) && (!s->n || write_page(s, e));
     if (!ok) samples_close(s);
     return ok;
 }

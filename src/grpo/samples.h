@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "grpo/reward.h"
 #include "obs/steplog.h"
@@ -51,7 +52,7 @@ typedef struct SampleTable {
 typedef struct Samples {
     SamplesSpec spec;
     StepLog rewards, samples;
-    char page[1100];
+    FilePath page;
     char title[200];
     SampleTable table[SAMPLES_PAGE]; /* [n % SAMPLES_PAGE] is next */
     int64_t n;

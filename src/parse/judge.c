@@ -147,7 +147,8 @@ static bool open_passes(void *user, Run *r, Err *e) {
     return true;
 }
 
-static bool submit(GraphJudge *g, int64_t i, Err *e) {
+static bool submit(void *user, int64_t i, Err *e) {
+    GraphJudge *g = user;
     const GraphItem *item = &g->item[i];
     str_clear(&g->answer[i]);
     Request q = {.prompt = g->ids.ids + item->begin,
@@ -161,22 +162,16 @@ static bool submit(GraphJudge *g, int64_t i, Err *e) {
     return engine_submit(&g->engine, &q, NULL, e);
 }
 
-static bool answer_all(GraphJudge *g, Err *e) {
-    Engine *n = &g->engine;
-    int64_t next = 0;
-    engine_forget(n); /* training has used the cache's bytes */
-    for (EngineState state = ENGINE_BUSY; state == ENGINE_BUSY || next < g->n;) {
-        while (next < g->n && engine_room(n) > 0)
-            if (!submit(g, next++, e)) return false;
-        state = engine_step(n, e);
-        if (state == ENGINE_BROKEN) return false;
-        if (stop_asked()) engine_cancel_all(n);
-        for (EngineEvent ev; engine_event(n, &ev);)
-            if (ev.kind == EVENT_DONE)
-                str_add_bytes(&g->answer[ev.request->number], str_text(ev.text), ev.text->len);
-        if (!stop_check(e)) return fail_within(e, "parsing held-out sentences");
-    }
+static bool take(void *user, const EngineEvent *ev, Err *e) {
+    GraphJudge *g = user;
+    if (ev->kind == EVENT_DONE) str_add_bytes(&g->answer[ev->request->number], str_text(ev->text), ev->text->len);
     return true;
+}
+
+static bool answer_all(GraphJudge *g, Err *e) {
+    engine_forget(&g->engine); /* training has used the cache's bytes */
+    EngineAsk ask = {.total = g->n, .submit = submit, .take = take, .user = g};
+    return engine_ask(&g->engine, &ask, e) || (stop_caused(e) && fail_within(e, "parsing held-out sentences"));
 }
 
 /* ---- scoring ---- */

@@ -176,9 +176,7 @@ static bool write_weights(const Source *s, const char *folder, Err *e) {
     arena_free(&arena);
     if (!ok) return false;
     st_write_interruptible(w);
-    if (copy_all(s, w, e)) return st_write_end(w, e);
-    st_write_abort(w);
-    return false;
+    return st_write_close(w, copy_all(s, w, e), e);
 }
 
 static bool write_config(const Source *s, const char *folder, Err *e) {

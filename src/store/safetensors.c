@@ -317,6 +317,14 @@ void st_close(StSet *s) {
     *s = (StSet){0};
 }
 
+int64_t st_bytes_of(const char *folder) {
+    StSet s;
+    if (!st_open(&s, folder, NULL)) return 0;
+    int64_t bytes = s.total_bytes;
+    st_close(&s);
+    return bytes;
+}
+
 const StTensor *st_find(const StSet *s, const char *name) {
     int64_t low = 0, high = s->n;
     while (low < high) {

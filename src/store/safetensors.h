@@ -55,6 +55,7 @@ typedef struct StSet {
  * adapter_model.safetensors. Or a .safetensors file, or a .index.json file. On failure nothing stays open. */
 bool st_open(StSet *s, const char *folder_or_file, Err *e);
 void st_close(StSet *s);
+int64_t st_bytes_of(const char *folder); /* of its tensors; 0: it cannot be read, which is said where it is */
 
 const StTensor *st_find(const StSet *s, const char *name);  /* NULL when absent; borrows from s */
 const char *st_meta(const StSet *s, const char *key);       /* NULL when absent; borrows from s */
@@ -82,6 +83,7 @@ bool st_write_folder_begin(StWriter **w, const char *folder, const StTensor *ten
 bool st_write_data(StWriter *w, const void *data, int64_t bytes, Err *e);
 bool st_write_end(StWriter *w, Err *e);  /* refuses when bytes are missing; frees w either way */
 void st_write_abort(StWriter *w);        /* leaves no file of this writer behind; NULL is fine */
+bool st_write_close(StWriter *w, bool ok, Err *e); /* end, or where it is not ok abort: gives whether all is there */
 
 /* From here on st_write_data is refused once the process was asked to leave (base/stop.h). */
 void st_write_interruptible(StWriter *w);

@@ -324,6 +324,12 @@ bool st_write_end(StWriter *w, Err *e) {
     return ok;
 }
 
+bool st_write_close(StWriter *w, bool ok, Err *e) {
+    if (ok) return st_write_end(w, e);
+    st_write_abort(w);
+    return false;
+}
+
 void st_write_abort(StWriter *w) {
     if (!w) return;
     file_abort(&w->out);

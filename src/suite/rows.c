@@ -240,7 +240,7 @@ static bool read_file(Suite *s, TaskFile *f, Err *e) {
     return ok;
 }
 
-static TaskFile file_in(const Suite *s, const TaskRow *row, const char *folder, const char *subject) {
+static TaskFile task_file(const Suite *s, const TaskRow *row, const char *folder, const char *subject) {
     TaskFile f = {.row = row, .subject = subject};
     int64_t asked = s->spec.shots >= 0 ? s->spec.shots : row->shots;
     f.n_shots = (int)MIN2(asked, SHOTS_MOST);
@@ -257,7 +257,7 @@ static bool add_subjects(Suite *s, const TaskRow *row, const char *folder, bool 
     if (!file_list(folder, &name, &n, e)) return false;
     for (int64_t i = 0; ok && i < n; i++) {
         snprintf(path, sizeof path, "%.800s/%.200s", folder, name[i]);
-        TaskFile f = file_in(s, row, path, name[i]);
+        TaskFile f = task_file(s, row, path, name[i]);
         if (!task_category(name[i]) || !file_exists(f.path)) continue;
         *found = true;
         ok = read_file(s, &f, e);
@@ -281,7 +281,7 @@ bool rows_add(Suite *s, const TaskRow *row, Err *e) {
     char folder[1000], flat[1100];
     bool found = false;
     find_folder(s, row, folder, flat);
-    TaskFile f = file_in(s, row, folder, NULL);
+    TaskFile f = task_file(s, row, folder, NULL);
     if (!file_exists(f.path) && file_exists(flat)) snprintf(f.path, sizeof f.path, "%s", flat);
     if (file_exists(f.path)) return read_file(s, &f, e);
     if (row->subject && file_is_dir(folder) && !add_subjects(s, row, folder, &found, e)) return false;

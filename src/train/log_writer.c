@@ -2,7 +2,6 @@
 #include "train/log_writer.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,10 +25,9 @@ static bool write_update(Run *r, const HistoryUpdate *u, Err *e) {
 static Exec *source_of(Run *r) { return r->log.copy.data ? &r->log.copy.x : &r->ring->x; }
 
 static bool write_state_files(Run *r, const char *folder, Err *e) {
-    char file[1200];
     Exec *x = source_of(r);
-    snprintf(file, sizeof file, "%s/optimizer.safetensors", folder);
-    return weights_save(x, job_trained_role(r->job), folder, e) && weights_save_optimizer(x, file, e) &&
+    return weights_save(x, job_trained_role(r->job), folder, e) &&
+           weights_save_optimizer(x, file_in(folder, "optimizer.safetensors").s, e) &&
            (r->log.copy.data || run_sync_device(r, e));
 }
 
@@ -39,12 +37,9 @@ static bool write_state(Run *r, int64_t step, Err *e) {
     if (!history_state_path(path, sizeof path, r->o.history->folder, step, e) || !folder_remove(path, e) ||
         !folder_begin(&f, path, e))
         return false;
-    if (!write_state_files(r, f.temporary, e)) {
-        folder_abort(&f);
-        return false;
-    }
+    if (!folder_end(&f, write_state_files(r, f.temporary, e), e)) return false;
     HistoryState s = {step, weights_digest(source_of(r), job_trained_role(r->job))};
-    return folder_commit(&f, e) && history_add_state(r->o.history, s, e);
+    return history_add_state(r->o.history, s, e);
 }
 
 static bool write_job(Run *r, const char *root, void *what, Err *e) {

@@ -95,13 +95,11 @@ static bool name_earlier(const Run *r, Err *e) {
 bool run_resume(Run *r, Err *e) {
     RunFolder *f = r->o.folder;
     const char *path = f->checkpoint;
-    char file[1200];
     trainer_state_free(&r->state);
     trainer_state_copy(&r->state, &f->saved);
     r->step = r->state.global_step;
-    snprintf(file, sizeof file, "%s/optimizer.safetensors", path);
     if (!weights_load(&r->ring->x, NULL, r->job->spec.lora ? ROLE_ADAPTER : ROLE_WEIGHT, path, e) ||
-        !weights_load_optimizer(&r->ring->x, file, e))
+        !weights_load_optimizer(&r->ring->x, file_in(path, "optimizer.safetensors").s, e))
         return name_earlier(r, e);
     const RunSource *source = r->o.source;
     if (source && source->restore && !source->restore(source->user, r, path, e)) return false;

@@ -4,7 +4,6 @@
  * Of the checkpoints some are kept (every --save-steps; without that option the last --save-total-limit of those
  * made by the clock), the others are passing: made by the clock, by a signal or at the end, each stands until a
  * newer one does. */
-#include <limits.h>
 #include <stdio.h>
 
 #include "base/file.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/process.h"
 #include "base/stop.h"
 #include "base/threads.h"
 #include "base/units.h"

@@ -2,6 +2,7 @@
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
+#include "base/file.h"
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/feed.h"
@@ -123,7 +124,7 @@ typedef struct RunResult {
     uint64_t checksum;          /* of what was trained */
     int stopped_by;             /* signal; 0: ran to its end */
     bool finished;              /* it was finished before: nothing was done */
-    char result[1100];          /* folder of the model or adapter; "" when none was written */
+    FilePath result;            /* folder of the model or adapter; "" when none was written */
 } RunResult;
 
 typedef struct DataPlace { /* the next row to be read, within its epoch */

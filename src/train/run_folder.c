@@ -29,15 +29,15 @@ static bool is_of_run(const char *name) {
 
 /* What an overwriting run takes away: the bytes of it, and whether `path` (may be NULL) is among it. */
 static int64_t look_at_own(const char *folder, const char *path, bool *within) {
-    char **names, inner[1400];
+    char **names;
     int64_t n, bytes = 0;
     *within = false;
     if (!file_is_dir(folder) || !file_list(folder, &names, &n, NULL)) return 0;
     for (int64_t i = 0; i < n; i++) {
         bool own = is_of_run(names[i]);
-        snprintf(inner, sizeof inner, "%s/%s", folder, names[i]);
-        if (own && path) *within = *within || file_is_within(path, inner);
-        if (own && !path) bytes += file_tree_bytes(inner);
+        FilePath inner = file_in(folder, names[i]);
+        if (own && path) *within = *within || file_is_within(path, inner.s);
+        if (own && !path) bytes += file_tree_bytes(inner.s);
         mem_free(names[i]);
     }
     mem_free(names);
@@ -65,8 +65,6 @@ static void first_save_text(Str *out, const RunFolderAsk *a) {
 }
 
 static bool refuse_no_checkpoint(const RunFolderAsk *a, const char *folder, Err *e) {
-    char config[1200];
-    snprintf(config, sizeof config, "%s/config.yaml", folder);
     if (!file_is_dir(folder))
         return fail(e, ERR_FAIL,
                     "--resume: %s is not there, so there is no run to go on with. Was its folder moved? Then --out "
@@ -80,7 +78,8 @@ static bool refuse_no_checkpoint(const RunFolderAsk *a, const char *folder, Err 
                     "--resume: %s has %lld checkpoint%s and none that is complete; the warnings before this say what "
                     "is wrong with each. Is there another copy of its trainer_state.json?",
                     folder, (long long)n, n > 1 ? "s" : "");
-    if (!file_exists(config)) return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", folder);
+    if (!file_exists(file_in(folder, "config.yaml").s))
+        return fail(e, ERR_FAIL, "--resume: %s holds no complete checkpoint", folder);
     Str due = {0};
     first_save_text(&due, a);
     fail(e, ERR_FAIL,
@@ -131,11 +130,8 @@ static bool refuse_other_run(const RunFolder *f, Err *e) {
 }
 
 static bool find_result(const char *folder) {
-    char path[1200];
-    for (int i = 0; i < COUNT_OF(results); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, results[i]);
-        if (file_is_dir(path)) return true;
-    }
+    for (int i = 0; i < COUNT_OF(results); i++)
+        if (file_is_dir(file_in(folder, results[i]).s)) return true;
     return false;
 }
 
@@ -159,26 +155,16 @@ bool run_folder_look(RunFolder *f, const RunFolderAsk *ask, Err *e) {
 
 /* Puts right what a killed run left, beside its checkpoints too. */
 static bool recover(const char *out, Err *e) {
-    char path[1200];
     bool ok = checkpoint_recover(out, e);
-    for (int i = 0; ok && i < COUNT_OF(own_files); i++) {
-        snprintf(path, sizeof path, "%s/%s", out, own_files[i]);
-        ok = folder_recover(path, e);
-    }
+    for (int i = 0; ok && i < COUNT_OF(own_files); i++) ok = folder_recover(file_in(out, own_files[i]).s, e);
     return ok;
 }
 
 static bool write_text(const char *folder, const char *name, const char *text, Err *e) {
-    char path[1200];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return !text || file_write_all(path, text, (int64_t)strlen(text), e);
+    return !text || file_write_all(file_in(folder, name).s, text, (int64_t)strlen(text), e);
 }
 
-static bool open_log(const RunFolder *f, Err *e) {
-    char path[1200];
-    snprintf(path, sizeof path, "%s/train.log", f->ask.path);
-    return log_open_file(path, e);
-}
+static bool open_log(const RunFolder *f, Err *e) { return log_open_file(file_in(f->ask.path, "train.log").s, e); }
 
 bool run_folder_begin(RunFolder *f, const char *config_yaml, const char *plan_json, Err *e) {
     const char *out = f->ask.path;

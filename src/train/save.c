@@ -16,7 +16,6 @@
 #include "store/checkpoint.h"
 #include "store/folder.h"
 #include "store/hf.h"
-#include "store/jsonfile.h"
 #include "train/run_int.h"
 #include "weights/weights.h"
 
@@ -35,17 +34,16 @@ static bool wait_a_while(double seconds, bool asked_before) {
 }
 
 /* The folder of this run in the spare one: SPARE/NAME for an out folder .../NAME. */
-static void spare_root(char *to, size_t size, const Run *r) {
+static FilePath spare_root(const Run *r) {
     const char *slash = strrchr(r->o.out, '/'), *name = slash && slash[1] ? slash + 1 : slash ? "run" : r->o.out;
-    snprintf(to, size, "%s/%s", r->o.spare_dir, name);
+    return file_in(r->o.spare_dir, name);
 }
 
 static bool write_elsewhere(Run *r, RunWrite *put, void *what, Err *e) {
-    char root[1024];
-    spare_root(root, sizeof root, r);
-    if (!file_make_dirs(root, e) || !put(r, root, what, e)) return false;
+    FilePath root = spare_root(r);
+    if (!file_make_dirs(root.s, e) || !put(r, root.s, what, e)) return false;
     r->spared = true;
-    log_warn("written to %s instead (--spare-dir)", root);
+    log_warn("written to %s instead (--spare-dir)", root.s);
     return true;
 }
 
@@ -85,14 +83,9 @@ bool run_write_trained(Run *r, const char *folder, Err *e) {
         AdapterConfig c = run_adapter_config(s, r->o.base_name);
         return adapter_config_write(folder, &c, e) && weights_save(&r->ring->x, ROLE_ADAPTER, folder, e);
     }
-    char path[1200];
     ModelConfig c = s->m.config;
     c.dtype = s->weights;
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    json_t *j = config_to_json(&c);
-    bool ok = jsonfile_write(path, j, e);
-    json_decref(j);
-    return ok && weights_save(&r->ring->x, ROLE_WEIGHT, folder, e);
+    return weights_write_config(&c, folder, e) && weights_save(&r->ring->x, ROLE_WEIGHT, folder, e);
 }
 
 bool run_sync_device(Run *r, Err *e) {
@@ -127,15 +120,15 @@ static void fill_state(Run *r) {
 }
 
 static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
-    char path[1024], file[1200];
+    char path[1024];
     FolderOut f;
     double began = sensors_seconds();
     (void)unused;
     if (root == r->o.out && !keep_folder(r, e)) return false;
     if (!checkpoint_path(path, sizeof path, root, r->step, e) || !folder_begin(&f, path, e)) return false;
-    snprintf(file, sizeof file, "%s/optimizer.safetensors", f.temporary);
     const RunSource *source = r->o.source;
-    bool ok = run_write_trained(r, f.temporary, e) && weights_save_optimizer(&r->ring->x, file, e) &&
+    bool ok = run_write_trained(r, f.temporary, e) &&
+              weights_save_optimizer(&r->ring->x, file_in(f.temporary, "optimizer.safetensors").s, e) &&
               (!source || !source->save || source->save(source->user, f.temporary, e)) &&
               trainer_state_write(f.temporary, &r->state, e) && run_sync_device(r, e);
     if (!folder_end(&f, ok, e)) return false;
@@ -144,10 +137,8 @@ static bool write_checkpoint(Run *r, const char *root, void *unused, Err *e) {
 }
 
 static bool prune_spare(const Run *r, Err *e) {
-    char root[1024];
     if (!r->spared) return true; /* what stands there is not of this run */
-    spare_root(root, sizeof root, r);
-    return checkpoint_prune(root, r->o.save_total_limit, r->state.best_step, e);
+    return checkpoint_prune(spare_root(r).s, r->o.save_total_limit, r->state.best_step, e);
 }
 
 /* A checkpoint that cannot be removed takes room and does no other harm. */
@@ -174,15 +165,13 @@ bool run_save_checkpoint(Run *r, Err *e) {
 
 /* Where the best checkpoint stands: in the run's folder, or in the spare one. False: it is gone. */
 static bool find_best(const Run *r, char *path, size_t size) {
-    char spare[1024];
     if (checkpoint_path(path, size, r->o.out, r->state.best_step, NULL) && file_is_dir(path)) return true;
     if (!r->o.spare_dir) return false;
-    spare_root(spare, sizeof spare, r);
-    return checkpoint_path(path, size, spare, r->state.best_step, NULL) && file_is_dir(path);
+    return checkpoint_path(path, size, spare_root(r).s, r->state.best_step, NULL) && file_is_dir(path);
 }
 
 static bool copy_best(Run *r, const char *to, Err *e) {
-    char path[1024], from[2100], dest[2100], **names;
+    char path[1024], **names;
     int64_t n;
     if (!find_best(r, path, sizeof path))
         return fail(e, ERR_FAIL, "the best checkpoint, of step %lld, is gone", (long long)r->state.best_step);
@@ -190,41 +179,33 @@ static bool copy_best(Run *r, const char *to, Err *e) {
     bool ok = true;
     for (int64_t i = 0; i < n; i++) {
         bool ours = !strcmp(names[i], "optimizer.safetensors") || !strcmp(names[i], "trainer_state.json");
-        snprintf(from, sizeof from, "%s/%s", path, names[i]);
-        snprintf(dest, sizeof dest, "%s/%s", to, names[i]);
-        if (ok && !ours) ok = file_copy(from, dest, e);
+        if (ok && !ours) ok = file_copy(file_in(path, names[i]).s, file_in(to, names[i]).s, e);
         mem_free(names[i]);
     }
     mem_free(names);
     return ok;
 }
 
-static void result_path(char *to, size_t size, const Run *r, const char *root) {
-    snprintf(to, size, "%.1000s/%s", root, r->job->spec.lora ? "adapter" : "model");
+static FilePath result_path(const Run *r, const char *root) {
+    return file_in(root, r->job->spec.lora ? "adapter" : "model");
 }
 
-bool run_has_result(const Run *r) {
-    char path[1024];
-    result_path(path, sizeof path, r, r->o.out);
-    return file_is_dir(path);
-}
+bool run_has_result(const Run *r) { return file_is_dir(result_path(r, r->o.out).s); }
 
-void run_name_result(const Run *r, RunResult *out) {
-    result_path(out->result, sizeof out->result, r, r->o.out);
-}
+void run_name_result(const Run *r, RunResult *out) { out->result = result_path(r, r->o.out); }
 
 static bool write_result(Run *r, const char *root, void *what, Err *e) {
     RunResult *out = what;
     FolderOut f;
-    char path[1024], best_folder[1024];
-    result_path(path, sizeof path, r, root);
+    char best_folder[1024];
+    FilePath path = result_path(r, root);
     if (root == r->o.out && !keep_folder(r, e)) return false;
-    if (!folder_begin(&f, path, e)) return false;
+    if (!folder_begin(&f, path.s, e)) return false;
     bool best = r->o.save_best && r->state.best_step >= 0 && r->state.best_step != r->step &&
                 find_best(r, best_folder, sizeof best_folder);
     bool ok = (best ? copy_best : run_write_trained)(r, f.temporary, e) && run_sync_device(r, e);
     if (!folder_end(&f, ok, e)) return false;
-    snprintf(out->result, sizeof out->result, "%s", path);
+    out->result = path;
     return true;
 }
 

@@ -9,20 +9,16 @@
 
 #include "train/search.h"
 
-typedef struct Costs {
-    int64_t device_bytes, host_bytes;
-    double seconds;
-} Costs;
-
-static Costs costs_of(const Ring *r) {
-    return (Costs){ring_process_bytes(r), ring_host_bytes(r), ring_round_seconds(r, &r->machine)};
+FitCost job_cost(const Ring *r) {
+    return (FitCost){.device_bytes = ring_process_bytes(r), .host_bytes = ring_host_bytes(r),
+                     .seconds = ring_round_seconds(r, &r->machine)};
 }
 
-static bool plan_costs(Costs *c, const JobSpec *spec, const Machine *m, const HostBytes *host) {
+bool job_cost_of(FitCost *c, const JobSpec *spec, const Machine *m, const HostBytes *host) {
     Job *j = MEM_NEW(Job, 1);
     Ring *r = MEM_NEW(Ring, 1);
     bool ok = job_plan(j, r, spec, m, host, NULL);
-    if (ok) *c = costs_of(r);
+    if (ok) *c = job_cost(r);
     ring_close(r);
     mem_free(r);
     mem_free(j);
@@ -32,15 +28,15 @@ static bool plan_costs(Costs *c, const JobSpec *spec, const Machine *m, const Ho
 /* ---- what is on ---- */
 
 int job_savings(Saving *out, const Job *j, const JobSpec *plain, const HostBytes *host) {
-    Costs now = costs_of(j->ring);
+    FitCost now = job_cost(j->ring);
     int n = 0;
     for (int i = 0; i < technique_count && n < JOB_SAVINGS; i++) {
         const Technique *t = &technique_table[i];
         JobSpec without = j->spec;
-        Costs c;
+        FitCost c;
         if (!t->is_on(t, &j->spec, plain)) continue;
         t->undo(t, &without, plain);
-        if (!plan_costs(&c, &without, &j->ring->machine, host)) continue;
+        if (!job_cost_of(&c, &without, &j->ring->machine, host)) continue;
         Str name = {0};
         t->describe(t, &name, &j->spec, plain);
         out[n] = (Saving){.device_bytes = c.device_bytes - now.device_bytes,
@@ -59,41 +55,38 @@ typedef struct Offers {
     const Job *job;
     const HostBytes *host;
     int64_t budget_bytes; /* 0: whatever saves */
-    Costs now;
+    FitCost now;
     Change found[64];
     int n;
 } Offers;
 
-/* It would be smaller, and within the budget. */
-static bool is_offer(const Offers *o, const JobSpec *spec, Costs *c) {
-    return plan_costs(c, spec, &o->job->ring->machine, o->host) && c->device_bytes < o->now.device_bytes &&
-           (!o->budget_bytes || c->device_bytes <= o->budget_bytes);
-}
-
-static void add_offer(Offers *o, const Costs *c, bool maths, const char *flags) {
+/* Taken up where it would be smaller, and within the budget; false: it would not. */
+static bool offer(Offers *o, const JobSpec *spec, bool maths, const char *flags) {
+    FitCost c;
+    if (!job_cost_of(&c, spec, &o->job->ring->machine, o->host) || c.device_bytes >= o->now.device_bytes ||
+        (o->budget_bytes && c.device_bytes > o->budget_bytes))
+        return false;
     for (int i = 0; i < o->n; i++)
-        if (!strcmp(o->found[i].flags, flags)) return;
-    if (o->n == COUNT_OF(o->found)) return;
+        if (!strcmp(o->found[i].flags, flags)) return true;
+    if (o->n == COUNT_OF(o->found)) return true;
     Change *change = &o->found[o->n++];
-    *change = (Change){.saves_bytes = o->now.device_bytes - c->device_bytes, .maths = maths,
-                       .slowdown = o->now.seconds > 0 ? c->seconds / o->now.seconds : 0};
+    *change = (Change){.saves_bytes = o->now.device_bytes - c.device_bytes, .maths = maths,
+                       .slowdown = o->now.seconds > 0 ? c.seconds / o->now.seconds : 0};
     snprintf(change->flags, sizeof change->flags, "%s", flags);
+    return true;
 }
 
 /* What the planner would come to from that spec with these freedoms; `first`: flags that go before its own. */
 static void offer_search(Offers *o, const JobSpec *from, SearchFreedom free, bool maths, const char *first) {
-    const Machine *m = &o->job->ring->machine;
     Search *f = MEM_NEW(Search, 1);
     JobSpec spec = *from;
-    Costs c;
-    if (job_search(f, &spec, m, o->host, free, (FitLimits){.device_bytes = o->budget_bytes}) &&
-        is_offer(o, &spec, &c)) {
-        Str flags = {0};
-        str_add(&flags, first);
+    Str flags = {0};
+    str_add(&flags, first);
+    if (job_search(f, &spec, &o->job->ring->machine, o->host, free, (FitLimits){.device_bytes = o->budget_bytes})) {
         technique_changed_flags(&flags, &spec, from, false);
-        add_offer(o, &c, maths, str_text(&flags));
-        str_free(&flags);
+        offer(o, &spec, maths, str_text(&flags));
     }
+    str_free(&flags);
     search_free(f);
     mem_free(f);
 }
@@ -105,12 +98,9 @@ static void offer_technique(Offers *o, const Technique *t) {
     bool fits = false;
     Str flags = {0};
     while (t->take && !(fits && o->budget_bytes) && t->take(t, &spec, m->kind)) {
-        Costs c;
-        if (!is_offer(o, &spec, &c)) continue;
         str_clear(&flags);
         t->flags(t, &flags, &spec);
-        add_offer(o, &c, t->allow != 0, str_text(&flags));
-        fits = true;
+        fits |= offer(o, &spec, t->allow != 0, str_text(&flags));
     }
     spec = o->job->spec;
     if (!fits && o->budget_bytes && t->allow && t->take && spec.train &&
@@ -123,26 +113,21 @@ static void offer_technique(Offers *o, const Technique *t) {
 }
 
 static void offer_lora(Offers *o) {
+    static const char flags[] = "--mode lora --lora-rank 16";
     JobSpec spec = o->job->spec;
-    Costs c;
     if (!spec.train || spec.lora) return;
     spec.lora = true;
     spec.m.adapter = (LoraSpec){.rank = 16, .alpha = 32, .targets = UINT32_MAX, .format = spec.weights};
-    if (is_offer(o, &spec, &c))
-        add_offer(o, &c, true, "--mode lora --lora-rank 16");
-    else if (o->budget_bytes)
-        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true,
-                     "--mode lora --lora-rank 16");
+    if (!offer(o, &spec, true, flags) && o->budget_bytes)
+        offer_search(o, &spec, (SearchFreedom){.recompute = true, .micro_batch = true}, true, flags);
 }
 
 /* Without a clip: with none it is no change of the mathematics, and the planner takes it by itself. */
 static void offer_early(Offers *o) {
     JobSpec spec = o->job->spec;
-    Costs c;
     if (spec.lora || spec.accum > 1 || spec.update_in_backward || !job_can_update_early(&spec)) return;
     spec.update_in_backward = true;
-    if (is_offer(o, &spec, &c))
-        add_offer(o, &c, true, "--clip 0 --update-in-backward on");
+    offer(o, &spec, true, "--clip 0 --update-in-backward on");
 }
 
 static int cheaper(const void *a, const void *b) {
@@ -154,7 +139,7 @@ static int cheaper(const void *a, const void *b) {
 
 int job_changes(const Job *j, const HostBytes *host, int64_t budget_bytes, Change *out) {
     Offers *o = MEM_NEW(Offers, 1);
-    *o = (Offers){.job = j, .host = host, .budget_bytes = budget_bytes, .now = costs_of(j->ring)};
+    *o = (Offers){.job = j, .host = host, .budget_bytes = budget_bytes, .now = job_cost(j->ring)};
     for (int i = 0; i < technique_count; i++) offer_technique(o, &technique_table[i]);
     offer_early(o);
     offer_lora(o);

@@ -97,6 +97,10 @@ bool search_least_taken(JobSpec *spec, const Machine *m, const HostBytes *host, 
 
 /* ---- what each technique gives (savings.c) ---- */
 
+FitCost job_cost(const Ring *r); /* bytes of the whole process here and in the host, and the time of an update */
+/* Of a job that is planned for this alone; false: it cannot be. */
+bool job_cost_of(FitCost *c, const JobSpec *spec, const Machine *m, const HostBytes *host);
+
 typedef struct Saving {
     char name[96];
     int64_t device_bytes, host_bytes; /* less on the device; more in the host's memory */

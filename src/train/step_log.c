@@ -2,8 +2,6 @@
  *
  * The light log: the rate, the samples and the key of every update, and the state every so many of them. Steps are
  * replayable bit for bit, so that this is enough for every state and every update between. */
-#include <stdio.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -55,11 +53,9 @@ bool run_check_step_log_room(const StepLogPlan *p, const SavePlan *saving, const
     if (need < 0) need = INT64_MAX;
     if (has < 0 || need <= has) return true;
     return fail(e, ERR_BUDGET,
-                "does not fit the disk: the step log may take %s bytes (%s) in %s (%lld checkpoints of %s), with "
-                "what the run writes "
-                "to the same disk %s; %s are free there, %s (%s bytes) are missing. Nothing was loaded. Make room, "
-                "or write fewer "
-                "checkpoints: --step-log-stride N%s",
+                "does not fit the disk: the step log may take %s bytes (%s) in %s (%lld checkpoints of %s), with what "
+                "the run writes to the same disk %s; %s are free there, %s (%s bytes) are missing. Nothing was loaded. "
+                "Make room, or write fewer checkpoints: --step-log-stride N%s",
                 units_count(p->disk_bytes).s, units_bytes(p->disk_bytes).s, folder, (long long)p->states,
                 units_bytes(p->state_bytes).s, units_bytes(need).s, units_bytes(has).s, units_bytes(need - has).s,
                 units_count(need - has).s, p->update_bytes ? "; no stored updates: --step-log-updates none" : "");

@@ -180,12 +180,10 @@ HistoryUpdate stored_take(StoredUpdate *s, Exec *x, int64_t step) {
 
 bool stored_write(const StoredUpdate *s, const char *path, Err *e) {
     StWriter *w;
-    bool ok = st_write_begin(&w, path, s->entry, s->n, NULL, e);
-    if (!ok) return false;
+    bool ok = true;
+    if (!st_write_begin(&w, path, s->entry, s->n, NULL, e)) return false;
     for (int i = 0; ok && i < s->n; i++) ok = st_write_data(w, s->image + s->tensor[i].at, s->entry[i].bytes, e);
-    if (ok) return st_write_end(w, e);
-    st_write_abort(w);
-    return false;
+    return st_write_close(w, ok, e);
 }
 
 /* ---- reading ---- */

@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/threads.h"
 #include "base/work.h"
 #include "ir/fill.h"
 #include "store/adapter.h"
+#include "store/jsonfile.h"
 #include "weights/weights.h"
 #include "weights/weights_int.h"
 
@@ -16,9 +18,7 @@ enum { DRAWN = 1 << 14 /* numbers, by one thread */, STRETCH = 1 << 20 /* by all
 
 typedef struct Names { /* the file tensors of a model, from the same recording that a run uses */
     Program p;
-    Tid *id;
-    StTensor *entry;
-    int64_t n, capacity_id, capacity_entry;
+    Chosen of;
 } Names;
 
 /* What model_homes quantises, and the head where it is meant. */
@@ -36,12 +36,7 @@ static void names_of(Names *s, const ModelConfig *c) {
     for (Tid id = 1; id < s->p.n_t; id++) {
         const Tensor *t = prog_t(&s->p, id);
         if (!t->file_name) continue;
-        s->id = mem_grow(s->id, &s->capacity_id, s->n + 1, sizeof *s->id);
-        s->entry = mem_grow(s->entry, &s->capacity_entry, s->n + 1, sizeof *s->entry);
-        s->id[s->n] = id;
-        StTensor *e = &s->entry[s->n++];
-        *e = (StTensor){.name = t->file_name, .rank = t->rank, .dtype = weights_dtype(c->dtype)};
-        for (int i = 0; i < t->rank; i++) e->dim[i] = t->dim[i];
+        StTensor *e = chosen_add(&s->of, &s->p, id, t->file_name, weights_dtype(c->dtype));
         if (stored_as(c, t) == c->dtype) continue;
         e->dtype = ST_U8;
         e->dim[1] = format_row_bytes(stored_as(c, t), t->dim[1]);
@@ -49,8 +44,7 @@ static void names_of(Names *s, const ModelConfig *c) {
 }
 
 static void names_free(Names *s) {
-    mem_free(s->id);
-    mem_free(s->entry);
+    chosen_free(&s->of);
     prog_free(&s->p);
 }
 
@@ -100,41 +94,14 @@ bool weights_check_quantise(const ModelConfig *c, const char *model_folder, int6
     Names names = {0};
     names_of(&names, c);
     bool ok = true;
-    for (int64_t i = 0; i < names.n && ok; i++) {
-        const Tensor *t = prog_t(&names.p, names.id[i]);
+    for (int64_t i = 0; i < names.of.n && ok; i++) {
+        const Tensor *t = prog_t(&names.p, names.of.id[i]);
         Source from;
         ok = source_open(&from, &s, t->file_name, t->rank, t->dim, e);
     }
     StSizes sizes = {0};
-    ok = ok && st_write_sizes(&sizes, names.entry, names.n, true, st_shard_bytes(), e);
+    ok = ok && st_write_sizes(&sizes, names.of.entry, names.of.n, true, st_shard_bytes(), e);
     *bytes = sizes.bytes;
-    names_free(&names);
-    st_close(&s);
-    return ok;
-}
-
-bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
-    StSet s;
-    if (!st_open(&s, model_folder, e)) return false;
-    Names names = {0};
-    names_of(&names, c);
-    Piece *piece = MEM_NEW(Piece, 1);
-    StWriter *w;
-    const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), c->quant_head ? QUANTISED_HEAD_KEY : NULL,
-                                format_name(FMT_INT8), NULL};
-    bool begun = st_write_folder_begin(&w, out_folder, names.entry, names.n, st_shard_bytes(), meta, e),
-         ok = begun;
-    Work work;
-    if (begun) st_write_interruptible(w);
-    work_begin(&work, WORK_COUNT, names.n, "quantising tensors");
-    for (int64_t i = 0; i < names.n && ok; i++)
-        ok = write_stored(w, c, &s, prog_t(&names.p, names.id[i]), piece, e) && work_on(&work, i + 1, e);
-    work_end(&work);
-    if (begun && ok)
-        ok = st_write_end(w, e);
-    else if (begun)
-        st_write_abort(w);
-    mem_free(piece);
     names_free(&names);
     st_close(&s);
     return ok;
@@ -146,33 +113,33 @@ static bool is_there(const StSet *s, const char *name) { /* also where it was sa
     return s && (st_find(s, name) || (!strncmp(name, "model.", 6) && st_find(s, name + 6)));
 }
 
-/* s NULL: all of it is drawn. */
+/* s: what is read from; NULL: nothing. drawn: counts what it lacks, which is drawn; NULL: nothing may be lacking. */
 static bool write_model(const ModelConfig *c, const StSet *s, const char *folder, uint64_t seed, int n_threads,
-                        int64_t *drawn, Err *e) {
+                        int64_t *drawn, const char *const *meta, Err *e) {
     Names names = {0};
     names_of(&names, c);
+    const Chosen *of = &names.of;
     Threads *threads = NULL;
     StWriter *w = NULL;
     Piece *piece = MEM_NEW(Piece, 1);
     Drawing d = {.format = c->dtype, .raw = MEM_NEW(char, STRETCH * 4)};
     bool begun = threads_open(&threads, n_threads, e) &&
-                 st_write_folder_begin(&w, folder, names.entry, names.n, st_shard_bytes(), NULL, e),
+                 st_write_folder_begin(&w, folder, of->entry, of->n, st_shard_bytes(), meta, e),
          ok = begun;
     Work work;
     if (begun) st_write_interruptible(w);
-    work_begin(&work, WORK_COUNT, names.n, s ? "writing tensors" : "drawing tensors");
-    for (int64_t i = 0; i < names.n && ok; i++) {
-        const Tensor *t = prog_t(&names.p, names.id[i]);
-        bool there = is_there(s, t->file_name);
+    work_begin(&work, WORK_COUNT, of->n, "%s tensors", !drawn ? "quantising" : s ? "writing" : "drawing");
+    for (int64_t i = 0; i < of->n && ok; i++) {
+        const Tensor *t = prog_t(&names.p, of->id[i]);
+        bool there = !drawn || is_there(s, t->file_name);
         d.fill = weights_fill(c, t->file_name, seed);
-        *drawn += !there;
+        if (!there) ++*drawn;
         ok = (there ? write_stored(w, c, s, t, piece, e)
-                    : write_drawn(w, &d, threads, prog_elements(&names.p, names.id[i]), e)) &&
+                    : write_drawn(w, &d, threads, prog_elements(&names.p, of->id[i]), e)) &&
              work_on(&work, i + 1, e);
     }
     work_end(&work);
-    if (begun && ok) ok = st_write_end(w, e);
-    else if (begun) st_write_abort(w);
+    if (begun) ok = st_write_close(w, ok, e);
     threads_close(threads);
     mem_free(d.raw);
     mem_free(piece);
@@ -180,9 +147,19 @@ static bool write_model(const ModelConfig *c, const StSet *s, const char *folder
     return ok;
 }
 
+bool weights_quantise(const ModelConfig *c, const char *model_folder, const char *out_folder, Err *e) {
+    const char *const meta[] = {QUANTISED_KEY, format_name(c->quant_format), c->quant_head ? QUANTISED_HEAD_KEY : NULL,
+                                format_name(FMT_INT8), NULL};
+    StSet s;
+    if (!st_open(&s, model_folder, e)) return false;
+    bool ok = write_model(c, &s, out_folder, 0, 1, NULL, meta, e);
+    st_close(&s);
+    return ok;
+}
+
 bool weights_write_random(const ModelConfig *c, const char *folder, uint64_t seed, int threads, Err *e) {
     int64_t drawn = 0;
-    return write_model(c, NULL, folder, seed, threads, &drawn, e);
+    return write_model(c, NULL, folder, seed, threads, &drawn, NULL, e);
 }
 
 bool weights_complete(const ModelConfig *c, const char *model_folder, const char *out_folder, uint64_t seed,
@@ -190,7 +167,7 @@ bool weights_complete(const ModelConfig *c, const char *model_folder, const char
     StSet s;
     *drawn = 0;
     if (!st_open(&s, model_folder, e)) return false;
-    bool ok = write_model(c, &s, out_folder, seed, threads, drawn, e);
+    bool ok = write_model(c, &s, out_folder, seed, threads, drawn, NULL, e);
     st_close(&s);
     return ok;
 }
@@ -376,12 +353,15 @@ bool weights_merge(const char *model_folder, const char *adapter_folder, const c
     bool ok = threads_open(&m.threads, threads, e) &&
               st_write_folder_begin(&w, out_folder, m.base.tensor, m.base.n, st_shard_bytes(), NULL, e);
     if (ok) st_write_interruptible(w);
-    if (ok && merge_all(&m, w, e)) ok = st_write_end(w, e);
-    else if (ok) {
-        st_write_abort(w);
-        ok = false;
-    }
+    ok = ok && st_write_close(w, merge_all(&m, w, e), e);
     merge_close(&m);
+    return ok;
+}
+
+bool weights_write_config(const ModelConfig *c, const char *folder, Err *e) {
+    json_t *j = config_to_json(c);
+    bool ok = jsonfile_write(file_in(folder, "config.json").s, j, e);
+    json_decref(j);
     return ok;
 }
 
@@ -396,7 +376,7 @@ bool weights_make_bytes(int64_t *bytes, const ModelConfig *c, const char *adapte
     for (int64_t i = 0; adapter_folder && i < s.n; i++)
         pair = MAX2(pair, 2 * 4 * (s.tensor[i].bytes / st_dtype_bytes(s.tensor[i].dtype)));
     names_of(&names, c);
-    *bytes = STRETCH * 8 + (int64_t)sizeof(Piece) + pair + (names.n + (adapter_folder ? s.n : 0)) * NAMED;
+    *bytes = STRETCH * 8 + (int64_t)sizeof(Piece) + pair + (names.of.n + (adapter_folder ? s.n : 0)) * NAMED;
     names_free(&names);
     if (adapter_folder) st_close(&s);
     return true;

@@ -1,34 +1,25 @@
 /* save.c - slots written back into files: trained weights in the formats others read, optimizer state bit for bit. */
-#include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/units.h"
 #include "weights/weights.h"
 #include "weights/weights_int.h"
 
-typedef struct Chosen { /* tensors of one file, in writing order */
-    Tid *id;
-    StTensor *entry;
-    int64_t n, capacity_id, capacity_entry;
-} Chosen;
-
-static void chosen_free(Chosen *c) {
+void chosen_free(Chosen *c) {
     mem_free(c->id);
     mem_free(c->entry);
 }
 
-static void choose(Chosen *c, const Program *p, Tid id, const char *name, bool as_bytes) {
+StTensor *chosen_add(Chosen *c, const Program *p, Tid id, const char *name, StDtype dtype) {
     const Tensor *t = prog_t(p, id);
     c->id = mem_grow(c->id, &c->capacity_id, c->n + 1, sizeof *c->id);
     c->entry = mem_grow(c->entry, &c->capacity_entry, c->n + 1, sizeof *c->entry);
-    StTensor *s = &c->entry[c->n];
-    *s = (StTensor){.name = name, .dtype = weights_dtype(t->format), .rank = t->rank};
+    c->id[c->n] = id;
+    StTensor *s = &c->entry[c->n++];
+    *s = (StTensor){.name = name, .dtype = dtype, .rank = t->rank};
     for (int i = 0; i < t->rank; i++) s->dim[i] = t->dim[i];
-    if (as_bytes) {
-        s->rank = 1;
-        s->dim[0] = prog_bytes(p, id);
-    }
-    c->id[c->n++] = id;
+    return s;
 }
 
 typedef struct Writing {
@@ -46,23 +37,22 @@ static void write_piece(void *context, void *piece, int64_t at, int64_t bytes) {
 static bool stream_out(Exec *x, StWriter *w, const Chosen *c, Err *e) {
     Writing out = {w, true, e};
     for (int64_t i = 0; i < c->n && out.ok; i++) exec_fetch(x, c->id[i], write_piece, &out);
-    if (out.ok) return st_write_end(w, e);
-    st_write_abort(w);
-    return false;
+    return st_write_close(w, out.ok, e);
 }
 
 static void choose_role(Chosen *c, const Program *p, Role role) {
-    for (Tid id = 1; id < p->n_t; id++)
-        if (p->t[id].role == role && p->t[id].file_name && !p->t[id].model) choose(c, p, id, p->t[id].file_name, false);
+    for (Tid id = 1; id < p->n_t; id++) {
+        const Tensor *t = prog_t(p, id);
+        if (t->role == role && t->file_name && !t->model) chosen_add(c, p, id, t->file_name, weights_dtype(t->format));
+    }
 }
 
 bool weights_save(Exec *x, Role role, const char *folder, Err *e) {
     Chosen c = {0};
     choose_role(&c, x->p, role);
     StWriter *w;
-    char path[1200];
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
-    bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, path, c.entry, c.n, NULL, e)
+    FilePath adapter = file_in(folder, "adapter_model.safetensors");
+    bool ok = role == ROLE_ADAPTER ? st_write_begin(&w, adapter.s, c.entry, c.n, NULL, e)
                                    : st_write_folder_begin(&w, folder, c.entry, c.n, st_shard_bytes(), NULL, e);
     ok = ok && stream_out(x, w, &c, e);
     chosen_free(&c);
@@ -84,8 +74,9 @@ static void choose_optimizer(Chosen *c, const Program *p) {
     for (int k = 0; k < COUNT_OF(order); k++)
         for (Tid id = 1; id < p->n_t; id++) {
             const Tensor *t = prog_t(p, id);
-            if (weights_in_optimizer(t) && t->format == order[k])
-                choose(c, p, id, t->name, !format_table[t->format].plain);
+            if (!weights_in_optimizer(t) || t->format != order[k]) continue;
+            StTensor *s = chosen_add(c, p, id, t->name, weights_dtype(t->format));
+            if (!format_table[t->format].plain) s->rank = 1, s->dim[0] = prog_bytes(p, id);
         }
 }
 

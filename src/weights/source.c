@@ -1,7 +1,6 @@
 /* source.c - which formats a weight may have in a file, and the check that quantising never hides a number that is not
  * finite. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"

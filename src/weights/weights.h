@@ -70,6 +70,8 @@ bool weights_check_merge(const char *model_folder, const char *adapter_folder, E
 
 /* Heap that these take beside threads: a stretch of numbers, as read and as written, names and headers; for a
  * merge also the adapter's largest pair. adapter_folder: NULL for the others. */
+/* Beside them: config.json, by which a folder is a model. */
+bool weights_write_config(const ModelConfig *c, const char *folder, Err *e);
 bool weights_make_bytes(int64_t *bytes, const ModelConfig *c, const char *adapter_folder, Err *e);
 
 #endif

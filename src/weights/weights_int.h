@@ -27,6 +27,14 @@ static inline bool weights_in_optimizer(const Tensor *t) {
     return !t->base && (t->role == ROLE_MOMENT || t->role == ROLE_MASTER);
 }
 
+typedef struct Chosen { /* tensors of one file, in writing order */
+    Tid *id;
+    StTensor *entry;
+    int64_t n, capacity_id, capacity_entry;
+} Chosen;
+StTensor *chosen_add(Chosen *c, const Program *p, Tid id, const char *name, StDtype dtype); /* with its shape */
+void chosen_free(Chosen *c);
+
 typedef struct Source {
     const StSet *s;    /* keeps */
     const StTensor *f;
