@@ -1,20 +1,20 @@
 /* fit.h - the fastest configuration inside memory limits, found with few trials (branch and bound).
  *
  * Words
- *   point    one way: a setting on every axis, a rung of the ladder, a rung of the disk ladder. All zeros: as asked
- *   axis     one thing that can be given up for memory, in settings 0, 1, ...: a smaller micro-batch, more
- *            recomputation
- *   ladder   what can leave the device piece by piece for the host's memory: rung n has the first n pieces there
- *   disk     of what has left, so many pieces on disk instead
+ *   point    one configuration: a setting on every axis, a rung of the ladder, a rung of the disk ladder. All zeros: as
+ *            asked
+ *   axis     one way of trading time for memory, in settings 0, 1, ...: a smaller micro-batch, more recomputation
+ *   ladder   what can be offloaded piece by piece to the host's memory: rung n has the first n pieces there
+ *   disk     of the offloaded pieces, so many on disk instead
  *   trial    the exact cost of one point: here, a plan
  *
- * What it counts on
+ * Assumptions
  *   F1  further along an axis, or up a ladder, time does not shrink (FitSpace.unordered: along that axis it may).
  *   F2  a rung takes at most relief(n) - relief(n-1) bytes off the device (off the host: disk_relief); it may take
- *       less, because what visits the device needs buffers there.
+ *       less, because offloaded pieces need staging buffers there.
  *   F3  further along the last axis no more bytes are taken.
- * With these the answer is the fastest of all points that fit, and a larger limit or one more choice never gives a
- * slower one: every skipped point is slower than one that fits (F1), or cannot fit (F2). Where a real plan breaks
+ * Under these the answer is the fastest of all points that fit, and a larger limit or one more choice never gives a
+ * slower one: every skipped point is slower than one that fits (F1), or cannot fit (F2). Where a real plan violates
  * them by a little, the answer is off by as little: tests/fit tries everything on small cases, and draws thousands.
  *
  * The last axis may be fine: its *stops* are tried with the ladder, and what lies between two stops only without it.
