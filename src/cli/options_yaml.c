@@ -295,6 +295,18 @@ static bool read_documents(Reader *r, yaml_parser_t *parser, Err *e) {
     }
 }
 
+/* What a run saved (options_write_yaml) is read by the command that runs it: another would stumble over some option. */
+static bool check_saved_by(const Options *o, const char *path, const char *text, Err *e) {
+    char by[16];
+    const char *own = command_rows[o->command].name;
+    int end = 0;
+    sscanf(text, "# snug %15[a-z], as resolved.%n", by, &end);
+    bool both_train = end && (ON_TRAIN >> o->command & 1) && (!strcmp(by, "train") || !strcmp(by, "grpo"));
+    return !both_train || !strcmp(by, own) ||
+           fail(e, ERR_USAGE, "--config %s: is that of a run of `snug %s`, not of `snug %s`: snug %s --config %s", path,
+                by, own, by, path);
+}
+
 bool options_read_yaml(Options *o, const char *path, Err *e) {
     Str text = {0};
     Reader r = {.o = o, .path = path};
@@ -303,6 +315,7 @@ bool options_read_yaml(Options *o, const char *path, Err *e) {
         return fail(e, ERR_FAIL, "--config %s: is a folder; that of a run has a config.yaml: --config %s/config.yaml",
                     path, path);
     bool ok = source_read_text(path, &text, LARGEST_BYTES, e);
+    ok = ok && check_saved_by(o, path, str_text(&text), e);
     if (ok) {
         CHECK(yaml_parser_initialize(&parser));
         yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);

@@ -250,9 +250,14 @@ void exec_play(Exec *x, int phase) {
 
 bool exec_sync(Exec *x, Err *e) { return x->b->sync(x->b, e); }
 
-void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes) {
+static void check_has_place(const Exec *x, Tid t) {
     const char *name = prog_t(x->p, t)->name;
     CHECK_MSG(prog_t(x->p, prog_base(x->p, t))->offset >= 0, "%s has no place: no step reads it", name);
+}
+
+void exec_put(Exec *x, Tid t, const void *host, int64_t at_byte, int64_t bytes) {
+    const char *name = prog_t(x->p, t)->name;
+    check_has_place(x, t);
     CHECK_MSG(at_byte >= 0 && at_byte + bytes <= prog_bytes(x->p, t), "%s", name);
     x->b->put(x->b, (char *)address(x, t) + at_byte, host, bytes);
 }
@@ -283,6 +288,7 @@ static void stage_files(Exec *x, Tid t, bool stores, StageFn *fn, void *context)
 
 static void stage(Exec *x, Tid t, bool stores, StageFn *fn, void *context) {
     int64_t bytes = prog_bytes(x->p, t);
+    check_has_place(x, t);
     if (is_touchable(x, t)) fn(context, address(x, t), 0, bytes);
     else if (is_in_files(x, t)) stage_files(x, t, stores, fn, context);
     else if (stores) x->b->store(x->b, address(x, t), bytes, fn, context);

@@ -99,14 +99,16 @@ static bool is_of(const Tensor *t, const char *model) {
     return model ? t->model && !strcmp(t->model, model) : !t->model;
 }
 
-static bool is_loaded(const Tensor *t, const char *model, Role role) {
-    return t->role == role && t->file_name && is_of(t, model);
+/* A tensor that no step reads has no place: the head of a model whose hidden states are all that is looked at. */
+static bool is_loaded(const Program *p, Tid id, const char *model, Role role) {
+    const Tensor *t = prog_t(p, id);
+    return t->role == role && t->file_name && is_of(t, model) && prog_t(p, prog_base(p, id))->offset >= 0;
 }
 
 static int64_t bytes_to_load(const Program *p, const char *model, Role role) {
     int64_t sum = 0;
     for (Tid id = 1; id < p->n_t; id++)
-        if (is_loaded(&p->t[id], model, role)) sum += prog_bytes(p, id);
+        if (is_loaded(p, id, model, role)) sum += prog_bytes(p, id);
     return sum;
 }
 
@@ -118,7 +120,7 @@ bool weights_load(Exec *x, const char *model, Role role, const char *folder, Err
     work_begin(&l.work, WORK_BYTES, bytes_to_load(x->p, model, role), "loading %s", folder);
     bool ok = true;
     for (l.id = 1; l.id < x->p->n_t && ok; l.id++) {
-        if (!is_loaded(&x->p->t[l.id], model, role)) continue;
+        if (!is_loaded(x->p, l.id, model, role)) continue;
         ok = load_one(&l, e);
         l.done += prog_bytes(x->p, l.id);
     }

@@ -398,3 +398,14 @@ TEST(a_copied_run_goes_on_in_its_own_folder) {
     EXPECT(r.code == 1 && strstr(str_text(&r.err), "holds no complete checkpoint") && !checkpoint_of("run", 5));
     ran_free(&r);
 }
+
+/* "epsilon: already set in line 35; it is another name of eps": the run was one of `snug grpo`. */
+TEST(the_configuration_of_a_grpo_run_is_refused_by_train_with_the_right_command) {
+    static const char saved[] = "# snug grpo, as resolved. `snug grpo --config THIS_FILE` repeats it; flags override.\n"
+                                "eps: 1e-08\nepsilon: 0.2\n";
+    EXPECT(file_write_all(test_path("config.yaml"), saved, (int64_t)strlen(saved), NULL));
+    Ran r = snug_run("train --config %s --resume", test_path("config.yaml"));
+    EXPECT(r.code == 2 && strstr(str_text(&r.err), "is that of a run of `snug grpo`") &&
+           strstr(str_text(&r.err), "snug grpo --config"));
+    ran_free(&r);
+}

@@ -170,6 +170,20 @@ TEST(a_loss_on_logits_is_the_same_in_any_micro_batches) {
     }
 }
 
+/* "cannot read: Bad address": the head of rmu's reference, which nothing reads, was loaded to no place. */
+TEST(rmu_tunes_a_model_with_a_head_of_its_own) {
+    snug_make_job((SnugJob){2, 32, 48});
+    if (!must(snug_run("init --model %s --out %s --set tie_word_embeddings=false", test_path("m"), test_path("own"))) ||
+        !must(snug_run("train --model %s --data %s --out %s --seq 48 --global-batch 8 --steps 2 --threads 2",
+                       test_path("own"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n40\n41\n", 8, NULL));
+    json_t *j = unlearn("--method rmu --lr 2e-3 --epochs 2 --global-batch 2 --micro-batch 3");
+    EXPECT(json_number_value(json_object_get(j, "planned_bytes")) ==
+           json_number_value(json_object_get(j, "measured_bytes")));
+    json_decref(j);
+}
+
 /* The weights' checksum after an update by that loss; evaluates: the job has a phase that evaluates, behind the update,
  * and is planned a second time with it. */
 static uint64_t tuned(LossSpec loss, bool evaluates) {
