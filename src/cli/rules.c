@@ -286,8 +286,9 @@ const Rule rules[] = {
     WARNS(
         OF(OPT_TOP_K, OPT_TOP_P, OPT_MIN_P), OPT_TEMPERATURE, is_greedy, ON_GENERATE,
         "has no effect at temperature 0, where always the likeliest token is taken; give --temperature 0.7, say"),
-    REFUSES(OF(OPT_WINDOW, OPT_HESSIAN, OPT_EPSILON, OPT_BOUND, OPT_ORACLE, OPT_GAMMA_ITERATIONS), OPT_METHOD,
-            NULL, ON_UNLEARN, "belongs to --method lmcleaner, and this method does nothing with it",
+    REFUSES(OF(OPT_WINDOW, OPT_HESSIAN, OPT_EPSILON, OPT_BOUND, OPT_ORACLE, OPT_GAMMA_ITERATIONS,
+               OPT_CORRECTION),
+            OPT_METHOD, NULL, ON_UNLEARN, "belongs to --method lmcleaner, and this method does nothing with it",
             .needs = "lmcleaner"),
     REFUSES(OF(OPT_REMOVE), OPT_METHOD, NULL, ON_UNLEARN,
             "says what lmcleaner and retrain take out; a loss is tuned, and replay takes nothing out",

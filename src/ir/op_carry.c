@@ -9,9 +9,9 @@
  *                keep 0: neither v nor g counts, whatever they hold. lr is CARRY_LR: 0 where v only loses u.
  *                sums of the new v and u; all 0 where the verdict forbids to write
  *   carry_sums   in correction g                          out sums(3) fp64: of v and u = g
- *   carry_apply  in weight master? correction             out weight master? sums(3) fp64
- *                theta = theta + v in fp32; weight = theta, rounded to nearest; sums of v and u = the theta that is
- *                stored less the old one
+ *   carry_apply  in weight master? correction carry(5)    out weight master? sums(3) fp64
+ *                theta = theta + keep * v in fp32 (keep 0: theta); weight = theta, rounded to nearest; sums of keep * v
+ *                and u = the theta that is stored less the old one
  *
  * Sums are fp64, of fixed tiles, added in one order. */
 #include "ir/op_int.h"
@@ -41,8 +41,9 @@ void op_carry_sums(Program *p, CarryTensors c, Tid gradient) {
 
 void op_carry_apply(Program *p, CarryTensors c, Tid weight, Tid master) {
     prog_emit(p, (Step){.op = OP_CARRY_APPLY,
-                        .carry_apply = {.in = {.weight = weight, .master = master, .correction = c.correction},
-                                        .out = {.weight = weight, .master = master, .sums = c.sums}}});
+                        .carry_apply = {
+                            .in = {.weight = weight, .master = master, .correction = c.correction, .carry = c.dials},
+                            .out = {.weight = weight, .master = master, .sums = c.sums}}});
 }
 
 static int64_t sums_workspace(const Program *p, const Step *s, const Machine *m) {

@@ -587,9 +587,11 @@ static void try_carry_sums(Shape s, States f) {
     cuda_test_near(&c.t, c.sums, 1e-10, 1e-13);
     cuda_test_close(&c.t);
     open_carried(&c, "carry_apply", s, f);
+    Tid dial = cuda_test_vector(&c.t, FMT_F32, CARRY_WORDS);
+    cuda_test_set(&c.t, dial, (const double[CARRY_WORDS]){[CARRY_KEEP] = 0.75});
     cuda_test_run(&c.t,
                   (Step){.op = OP_CARRY_APPLY,
-                         .carry_apply = {.in = {c.w, c.master, c.v}, .out = {c.w, c.master, c.sums}}},
+                         .carry_apply = {.in = {c.w, c.master, c.v, dial}, .out = {c.w, c.master, c.sums}}},
                   false);
     cuda_test_same(&c.t, c.w);
     if (c.master) cuda_test_same(&c.t, c.master);

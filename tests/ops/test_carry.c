@@ -156,12 +156,16 @@ static void apply_case(Kinds k, int64_t rows, int64_t cols) {
                (long long)cols);
     Tid w = bench_draw(&b, k.w, rows, cols, 1), master = k.master ? bench_draw(&b, FMT_F32, rows, cols, 1) : NONE;
     Tid v = bench_matrix(&b, FMT_F32, rows, cols), sums = bench_vector(&b, FMT_F64, CARRY_SUMS);
+    double keep = rows % 2 ? 1 : 0.5;
     bench_normal(&b, v, 3, 0.02);
-    bench_check(&b, (Step){.op = OP_CARRY_APPLY, .carry_apply = {.in = {w, master, v}, .out = {w, master, sums}}});
+    Tid dials = bench_vector(&b, FMT_F32, CARRY_WORDS);
+    bench_set(&b, dials, (const double[CARRY_WORDS]){[CARRY_KEEP] = keep});
+    bench_check(&b,
+                (Step){.op = OP_CARRY_APPLY, .carry_apply = {.in = {w, master, v, dials}, .out = {w, master, sums}}});
     Tid theta = master ? master : w;
     double *want = bench_initial(&b, theta), *now = bench_now(&b, theta), *old = bench_initial(&b, theta);
-    const double *change = bench_initial(&b, v);
-    for (int64_t i = 0; i < n; i++) want[i] += change[i], now[i] = (double)(float)(now[i] - old[i]);
+    double *change = bench_initial(&b, v);
+    for (int64_t i = 0; i < n; i++) change[i] *= keep, want[i] += change[i], now[i] = (double)(float)(now[i] - old[i]);
     bench_expect(&b, theta, want, 1e-6);
     if (master) bench_expect(&b, w, bench_now(&b, master), 0);
     expect_sums(&b, sums, change, now, n);

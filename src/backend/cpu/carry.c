@@ -101,8 +101,9 @@ void cpu_carry_sums(Backend *b, Queue q, const Args *a) {
 static void apply_chunk(const Args *a, double *sums, int64_t i, int64_t n) {
     Operand weight = a->carry_apply.out.weight, master = a->carry_apply.out.master;
     Operand theta = master.data ? master : weight;
-    const float *v = (const float *)a->carry_apply.in.correction.data + i;
-    float before[CHUNK], after[CHUNK];
+    const float *stored = (const float *)a->carry_apply.in.correction.data + i;
+    float before[CHUNK], after[CHUNK], v[CHUNK], keep = ((const float *)a->carry_apply.in.carry.data)[CARRY_KEEP];
+    for (int64_t k = 0; k < n; k++) v[k] = keep == 0 ? 0 : keep * stored[k];
     cpu_load(before, theta.data, theta.t->format, i, n);
     for (int64_t k = 0; k < n; k++) after[k] = before[k] + v[k];
     if (master.data) cpu_write(master, i, after, n);

@@ -2,7 +2,7 @@
  * cpu/carry.c; what an update does to a correction stands in update.cu.
  *
  *   carry_sums   a block a tile of CUDA_CARRY_TILE numbers: v.g, g.g, v.v in fp64; reads v and g once
- *   carry_apply  the same walk: theta = theta + v, rounded to nearest; v.u, u.u, v.v of u, theta's change
+ *   carry_apply  the same walk: theta = theta + keep * v, rounded to nearest; v.u, u.u, v.v of u, theta's change
  *   carry_join   one block adds the tiles of a tensor in one order */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/vectors.cuh"
@@ -54,9 +54,12 @@ template <typename T, int N> DEVICE void apply_at(const CudaCarry &c, float (&u)
 }
 
 template <typename T, int N> DEVICE void apply_to(double (&sums)[SUMS], const CudaCarry &c, int64_t begin, int64_t end) {
+    float keep = c.dials[CUDA_CARRY_KEEP];
     for (int64_t i = begin + threadIdx.x * N; i < end; i += THREADS * N) {
         float v[N], u[N];
         load<N>(v, c.v + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = keep == 0.0f ? 0.0f : keep * v[k];
         apply_at<T>(c, u, v, i);
         add_products(sums, v, u);
     }

@@ -605,6 +605,7 @@ void cuda_carry_apply(Backend *b, Queue q, const Args *a) {
     if (!is_real(b, a, weight)) return;
     CudaCarry c = carry_of(a, a->carry_apply.in.correction, weight, a->carry_apply.out.sums);
     c.master = a->carry_apply.out.master.data;
+    c.dials = a->carry_apply.in.carry.data;
     CHECK_MSG(a->carry_apply.in.weight.data == weight.data, "a weight is changed where it stands%s", "");
     cuda_launch_carry_apply(cuda_stream(b, q), &c);
 }

@@ -215,6 +215,7 @@ typedef struct CudaCarry {
     int64_t count;
     double *tiles; /* CUDA_CARRY_SUMS a tile */
     double *sums;
+    const float *dials; /* carry_apply: the correction's */
 } CudaCarry;
 void cuda_launch_carry_sums(cudaStream_t s, const CudaCarry *c);
 void cuda_launch_carry_apply(cudaStream_t s, const CudaCarry *c);
