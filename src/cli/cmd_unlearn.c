@@ -281,10 +281,12 @@ static const char *why_on_host(const Removal *m, int requests) {
     const PropagateOptions *p = &m->how.propagate;
     if (p->mode != PROPAGATE_STEPS) return "removed samples add a gradient of their own; it goes with --remove steps";
     if (p->hessian != HESSIAN_FISHER) return "its products are made of vectors; it goes with --hessian fisher";
-    if (requests > 1 || m->how.each_step) return "several corrections are added up; it goes with one request and --pass one";
+    if (requests > 1 || m->how.each_step)
+        return "several corrections are added up; it goes with one request and --pass one";
     if (m->how.gamma_iterations) return "noise and contractions are made of vectors (--epsilon, --window auto)";
     if (opt_flag(r->o, OPT_ORACLE)) return "--oracle holds it against the weights of retraining";
-    if (opt_real(&r->given, OPT_CLIP) > 0) return "the run clips gradients by the norm of all of them; it goes with --clip 0";
+    if (opt_real(&r->given, OPT_CLIP) > 0)
+        return "the run clips gradients by the norm of all of them; it goes with --clip 0";
     if (r->history.n_updates) return "the log has stored updates, which are read into host memory";
     for (int64_t i = 0; i < r->history.n_steps; i++)
         if (r->history.step[i].overflowed) return "an update of the run was left out, as its gradient was not finite";

@@ -84,8 +84,10 @@ static bool plan_correction(UnlearnRun *r, const char *why_host, bool *ok, Err *
         return false;
     }
     *ok = false;
-    if (!why_host) *e = why;
-    else fail(e, ERR_USAGE, "--correction device: %s; give --correction host", why_host);
+    if (!why_host)
+        *e = why;
+    else
+        fail(e, ERR_USAGE, "--correction device: %s; give --correction host", why_host);
     return false;
 }
 

@@ -67,7 +67,8 @@ typedef struct JobCarry {
     bool recording; /* the update that is being recorded carries it */
     Tid dials;      /* CARRY_* words; NONE: the job has no correction */
     Tid sums;       /* (trained tensors, CARRY_SUMS), in the order of the program */
-    Tid *correction, *master; /* of each tensor, by its number; NONE: none so far. In the program's arena */
+    /* of each tensor, by its number; NONE: none so far. In the program's arena */
+    Tid *correction, *last, *master;
 } JobCarry;
 
 /* Everything that decides the program. */
@@ -183,10 +184,11 @@ static inline bool job_can_update_early(const JobSpec *s) {
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
 /* Begins j->carry: a correction beside every trained tensor, whose bytes count from the first update with a keep of 0.
- * Then the same behind the last recorded pass, inside its phase, which ends here: the update that carries it. */
+ * Then, behind the last recorded pass and inside its phase, which ends here, the update that carries it; and a phase
+ * that adds it to the weights, which gives its number. */
 void job_begin_carry(Job *j);
 bool job_record_carry(Job *j, Err *e);
-CarryTensors job_carry_of(Job *j, Tid w, int64_t number); /* number: of the tensor among those that are trained */
+bool job_record_carry_apply(Job *j, int *phase, Err *e);
 /* The norm of the gradients that the micro phase gave, in a phase of its own (JobSpec.gradient_noise). */
 void job_record_noise(Job *j);
 /* Every rule by name is about a parameter that is trained. Refuses: what was asked for would have no effect. */

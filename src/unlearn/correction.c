@@ -2,7 +2,7 @@
 #include "unlearn/correction.h"
 
 typedef struct Phases {
-    int weigh, carry, apply;
+    int carry, apply;
 } Phases;
 
 const char *correction_refusal(const JobSpec *s) {
@@ -33,50 +33,13 @@ static void renew_gradients(Job *j, const char *phase) {
     }
 }
 
-/* The step of every trained tensor: v is added to it, or weighed against its gradient. */
-static void record_steps(Job *j, bool applies) {
-    Program *p = &j->ring->p;
-    int64_t n = 0;
-    p->region = REGION_UPDATE;
-    for (Tid w = 1, last = (Tid)p->n_t; w < last; w++) {
-        if (!is_trained(p, w)) continue;
-        CarryTensors c = job_carry_of(j, w, n++);
-        p->layer = p->t[w].layer;
-        if (applies)
-            op_carry_apply(p, c, w, j->carry.master[w]);
-        else
-            op_carry_sums(p, c, p->t[w].grad);
-        p->layer = -1;
-    }
-    prog_end_phase(p);
-}
-
-static void record_weigh(Job *j, Phases *s) {
-    s->weigh = job_record_pass(j, "weigh");
-    record_steps(j, false);
-    ring_add_plays(j->ring, s->weigh, 1);
-}
-
-static bool record_carry(Job *j, Phases *s, Err *e) {
-    s->carry = job_record_pass(j, "carry");
-    if (!job_record_carry(j, e)) return false;
-    ring_add_plays(j->ring, s->carry, 1);
-    return true;
-}
-
-static void record_apply(Job *j, Phases *s) {
-    s->apply = prog_begin_phase(&j->ring->p, "apply", 1);
-    record_steps(j, true);
-}
-
 static bool record(const Task *t, Job *j, Err *e) {
     Phases *s = j->own = ARENA_NEW(&j->ring->p.arena, Phases, 1);
     job_begin_carry(j);
-    record_weigh(j, s);
-    renew_gradients(j, "carry");
-    if (!record_carry(j, s, e)) return false;
+    s->carry = job_record_pass(j, "carry");
+    if (!job_record_carry(j, e) || !job_record_carry_apply(j, &s->apply, e)) return false;
+    ring_add_plays(j->ring, s->carry, 1);
     renew_gradients(j, "micro");
-    record_apply(j, s);
     return true;
 }
 
@@ -84,29 +47,27 @@ const Task task_correction = {.name = "supervised, with a correction", .record =
 
 /* ---- playing ---- */
 
-int correction_weigh_phase(const Job *j) { return ((const Phases *)j->own)->weigh; }
 int correction_carry_phase(const Job *j) { return ((const Phases *)j->own)->carry; }
 
-void correction_put(Run *r, const CorrectionDials *d) {
+void correction_put(Run *r, const CorrectionStep *d, bool remove) {
     float words[CARRY_WORDS] = {[CARRY_KEEP] = (float)d->keep,
                                 [CARRY_LR] = (float)d->step.lr,
                                 [CARRY_DAMPING] = (float)d->step.damping,
                                 [CARRY_TIMES] = (float)d->step.times,
-                                [CARRY_REMOVE] = d->remove ? 1 : 0};
+                                [CARRY_REMOVE] = remove ? 1 : 0};
     exec_put(&r->ring->x, r->job->carry.dials, words, 0, sizeof words);
 }
 
-_Static_assert(sizeof(VecSums) == CARRY_SUMS * sizeof(double), "the words of a correction's sums");
-
 bool correction_read(Run *r, VecSums *of_tensor, int n, VecSums *all, Err *e) {
     Exec *x = &r->ring->x;
-    double *words = MEM_NEW(double, (int64_t)n *CARRY_SUMS);
+    int64_t count = (int64_t)n * CARRY_SUMS;
+    double *words = MEM_NEW(double, count);
     bool ok = exec_sync(x, e);
-    if (ok) exec_get(x, r->job->carry.sums, words, 0, n * CARRY_SUMS * (int64_t)sizeof *words);
+    if (ok) exec_get(x, r->job->carry.sums, words, 0, count * (int64_t)sizeof *words);
     *all = (VecSums){0};
     for (int k = 0; k < n; k++) {
         const double *q = words + k * CARRY_SUMS;
-        of_tensor[k] = (VecSums){.vg = q[CARRY_VU], .gg = q[CARRY_UU], .vv = q[CARRY_VV]};
+        of_tensor[k] = (VecSums){.vg = q[CARRY_VX], .gg = q[CARRY_XX], .vv = q[CARRY_VV]};
         all->vg += of_tensor[k].vg;
         all->gg += of_tensor[k].gg;
         all->vv += of_tensor[k].vv;
@@ -115,4 +76,7 @@ bool correction_read(Run *r, VecSums *of_tensor, int n, VecSums *all, Err *e) {
     return ok;
 }
 
-void correction_apply(Run *r) { exec_play(&r->ring->x, ((const Phases *)r->job->own)->apply); }
+void correction_apply(Run *r, const CorrectionStep *d) {
+    correction_put(r, d, false);
+    exec_play(&r->ring->x, ((const Phases *)r->job->own)->apply);
+}

@@ -2,13 +2,14 @@
  * byte, on the device or offloaded with the moments. carry.h is the same v in host memory.
  *
  * The job is plain SGD with its update inside backward, one micro-batch an update. Beside training's own phase, which
- * replays an update, its task records three:
+ * replays an update, its task records two:
  *
- *     weigh   the pass of an update, and per tensor the sums v.g, g.g and v.v; theta and v stay
- *     carry   the replayed update, which in the same pass over v propagates it or takes the update out of it
- *     apply   theta + v, rounded to nearest
+ *     carry   the replayed update; per tensor, v takes the step that the update before has left to do, loses the
+ *             update's u where that is removed, and meets the gradient: v.g, g.g and v.v
+ *     apply   theta + v, with that step, rounded to nearest
  *
- * A propagated update is weighed, and then carried with what the sums say; a removed one is only carried. */
+ * So each update is one pass, as on the host: its own step over v, of which only all gradients together know how long
+ * it is, waits for the next, with the gradient that it needs. */
 #ifndef UNLEARN_CORRECTION_H
 #define UNLEARN_CORRECTION_H
 
@@ -21,19 +22,18 @@ extern const Task task_correction;
 const char *correction_refusal(const JobSpec *s);
 static inline bool correction_is_on_ring(const Job *j) { return j->carry.dials != NONE; }
 
-int correction_weigh_phase(const Job *j);
 int correction_carry_phase(const Job *j);
 
-typedef struct CorrectionDials { /* of the next play of the carry phase */
-    CarryStep step;              /* lr 0: v is not propagated */
-    double keep;                 /* v is scaled by this behind the step; 0: what v holds does not count */
-    bool remove;                 /* v -= theta's change */
-} CorrectionDials;
-void correction_put(Run *r, const CorrectionDials *d);
+typedef struct CorrectionStep { /* that v has still to take */
+    CarryStep step;             /* of the last update; lr 0: none, ... */
+    double keep;                /* ... and v is then scaled by this; 0: what v holds does not count */
+} CorrectionStep;
+/* The dials of the next play of the carry phase. remove: v then loses what that update does. */
+void correction_put(Run *r, const CorrectionStep *d, bool remove);
 
-/* The sums that the last phase left, a tensor's each (VecSums of v and g, or of v and theta's change), and those of all.
- * Waits for the device. */
+/* The sums that the last phase left, a tensor's each (of v and g, or of v and theta's change), and those of all. Waits
+ * for the device. */
 bool correction_read(Run *r, VecSums *of_tensor, int n, VecSums *all, Err *e);
-void correction_apply(Run *r); /* queues it */
+void correction_apply(Run *r, const CorrectionStep *d); /* queues it */
 
 #endif

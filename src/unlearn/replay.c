@@ -24,7 +24,7 @@ int64_t replay_copy_bytes(const Job *j) {
 int64_t replay_stack_bytes(int threads) { return (threads - 1) * (int64_t)THREAD_STACK_BYTES; }
 
 bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
-    *r = (Replay){.run = run, .h = h, .pending = 1};
+    *r = (Replay){.run = run, .h = h, .due = {.keep = 1}};
     if (!h->ended)
         return fail(e, ERR_FAIL,
                     "step log %s: is cut short: it holds %" PRId64
@@ -462,56 +462,51 @@ static bool read_sums(Replay *r, VecSums *all, Err *e) {
     return correction_read(r->run, r->sums, n, all, e);
 }
 
-/* Plays the current update with these dials; all: of v and what the update did. */
-static bool carry_on_ring(Replay *r, CorrectionDials d, VecSums *all, Err *e) {
+/* Plays the current update, before which v takes the step that is due; all: of v and g, or of v and u. */
+static bool carry_on_ring(Replay *r, bool remove, VecSums *all, Err *e) {
     double verdict[VERDICT_WORDS];
-    d.keep *= r->pending;
-    if (r->pending > 0) d.step.times /= r->pending; /* keep scales what is taken off as well */
-    r->pending = 1;
-    correction_put(r->run, &d);
+    correction_put(r->run, &r->due, remove);
+    r->due = (CorrectionStep){.keep = 1};
     if (!play_update_by(r, correction_carry_phase(r->run->job), verdict, e)) return false;
     r->walk_step = r->step;
     return read_sums(r, all, e);
+}
+
+static double norm_ahead_on_ring(const Replay *r, CarryStep s) {
+    double square = 0;
+    for (int k = 0; k < r->params.n_tensors; k++) square += carry_square_ahead(&r->params.span[k], s, r->sums[k]);
+    return sqrt(isnan(square) ? square : fmax(square, 0));
 }
 
 static bool fisher_on_ring(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
     Replay *r = user;
     VecSums all;
     (void)v;
-    if (!catch_up(r, e) || !play_pass(r, correction_weigh_phase(r->run->job), WALK_ALL, NULL, e) ||
-        !await_device(r, e) || !read_sums(r, &all, e))
-        return false;
-    *rate = (WalkRate){.lr = r->h->step[r->step].lr, .scale = 1};
-    CarryStep s = {.lr = rate->lr, .damping = how->damping, .times = r->pending * all.vg};
-    double square = 0;
-    for (int k = 0; k < r->params.n_tensors; k++) {
-        VecSums q = r->sums[k];
-        q.vg *= r->pending;
-        q.vv *= r->pending * r->pending;
-        square += carry_square_ahead(&r->params.span[k], s, q);
-    }
-    *norm = sqrt(isnan(square) ? square : fmax(square, 0));
-    return carry_on_ring(r, (CorrectionDials){.step = s, .keep = carry_held_at(&how->guard, *norm)}, &all, e);
+    if (!catch_up(r, e) || !carry_on_ring(r, false, &all, e)) return false;
+    *rate = (WalkRate){.lr = r->h->step[r->step - 1].lr, .scale = 1};
+    CarryStep s = {.lr = rate->lr, .damping = how->damping, .times = all.vg};
+    *norm = norm_ahead_on_ring(r, s);
+    r->due = (CorrectionStep){.step = s, .keep = carry_held_at(&how->guard, *norm)};
+    return true;
 }
 
 static bool remove_on_ring(void *user, float *v, bool fresh, double *added, double *norm, Err *e) {
     Replay *r = user;
     VecSums all;
     (void)v;
-    if (!catch_up(r, e) || !carry_on_ring(r, (CorrectionDials){.keep = fresh ? 0 : 1, .remove = true}, &all, e))
-        return false;
+    if (fresh) r->due = (CorrectionStep){.keep = 0};
+    if (!catch_up(r, e) || !carry_on_ring(r, true, &all, e)) return false;
     *added = sqrt(all.gg);
     *norm = sqrt(all.vv);
     return true;
 }
 
-static void scale_on_ring(void *user, double by) { ((Replay *)user)->pending *= by; }
+static void scale_on_ring(void *user, double by) { ((Replay *)user)->due.keep *= by; }
 
 bool replay_apply_correction(Replay *r, double *asked, double *applied, Err *e) {
     VecSums all;
     r->has_theta = r->has_gradients = false;
-    correction_put(r->run, &(CorrectionDials){.keep = r->pending});
-    correction_apply(r->run);
+    correction_apply(r->run, &r->due);
     if (!read_sums(r, &all, e)) return false;
     *asked = sqrt(all.vv);
     *applied = sqrt(all.gg);

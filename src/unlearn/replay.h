@@ -32,7 +32,7 @@ typedef struct Replay {
     int64_t passes; /* forward and backward passes over an update's batch */
     Carry carry;    /* owns; opened at its first use */
     VecSums *sums;  /* owns; of each tensor, where v is on the ring */
-    double pending; /* v on the ring is still to be scaled by this */
+    CorrectionStep due; /* that v on the ring has still to take */
     double device_seconds; /* duration of the last gradient on the device, while the host worked on v */
     WalkSeconds spent;
 } Replay;

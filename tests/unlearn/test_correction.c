@@ -35,12 +35,27 @@ static void corrected_free(Corrected *c) {
     mem_free(c->theta);
 }
 
+/* v as it is behind the step that it has still to take. */
 static void read_correction(const LoggedRun *l, float *v) {
-    const Params *p = &l->run.replay.params;
+    const Replay *r = &l->run.replay;
+    const JobCarry *c = &l->run.base.job.carry;
+    const CorrectionStep *d = &r->due;
     Exec *x = (Exec *)&l->run.base.ring.x;
-    for (int k = 0; k < p->n_tensors; k++)
-        exec_get(x, l->run.base.job.carry.correction[p->tensor[k].weight], v + p->tensor[k].first, 0,
-                 4 * p->tensor[k].count);
+    for (int k = 0; k < r->params.n_tensors; k++) {
+        const ParamTensor *t = &r->params.tensor[k];
+        const WalkSpan *span = &r->params.span[k];
+        Tid last = c->last[t->weight];
+        Format f = prog_t(x->p, last)->format;
+        char *raw = mem_alloc(prog_bytes(x->p, last));
+        float *g = MEM_NEW(float, t->count), *to = v + t->first;
+        exec_get(x, c->correction[t->weight], to, 0, 4 * t->count);
+        exec_get(x, last, raw, 0, prog_bytes(x->p, last));
+        vec_block_decode(g, raw, f, t->count);
+        double lr = d->step.lr * span->mult, keep = 1 - lr * (span->decay + d->step.damping);
+        vec_block_step(to, g, d->keep * keep, d->keep * lr * d->step.times, t->count);
+        mem_free(raw);
+        mem_free(g);
+    }
 }
 
 static void add_to_end(LoggedRun *l, Corrected *c, bool on_ring) {
@@ -194,7 +209,6 @@ static bool scale_between(Corrected *c, bool on_ring) {
         c->theta = MEM_NEW(float, c->n);
         ok = walk_by_hand(&l, c, on_ring ? NULL : c->v);
         if (ok && on_ring) read_correction(&l, c->v);
-        if (ok && on_ring) vec_scale(NULL, c->v, 0.75, c->n); /* that one is still to come */
         if (ok) add_to_end(&l, c, on_ring);
     }
     logged_run_close(&l);
@@ -247,7 +261,7 @@ static void expect_command(const char *train_flags, const char *flags) {
         EXPECT(near(number(ring, "correction_norm"), number(host, "correction_norm"), 1e-6));
         EXPECT(near(number(ring, "applied_norm"), number(host, "applied_norm"), 1e-4));
         EXPECT(number(ring, "hvp_calls") == number(host, "hvp_calls") && number(ring, "hvp_calls") > 0);
-        EXPECT(number(ring, "passes") > number(host, "passes"));
+        EXPECT(number(ring, "passes") == number(host, "passes"));
         EXPECT(number(json_object_get(ring, "seconds_by_part"), "vectors") == 0);
     }
     json_decref(host);

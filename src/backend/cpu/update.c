@@ -179,7 +179,8 @@ typedef struct Update {
     float grad_scale, rate;         /* rate: lr * mult */
     float decay, beta1, beta2, eps; /* adamw: decay is 1 - rate*wd; sgd: wd itself */
     float correct1, correct2;
-    CpuCarry carry; /* sgd_carry: v is the correction */
+    CpuCarry carry; /* sgd_carry: v is the correction, ... */
+    Operand last;   /* ... and the gradient of the update before */
 } Update;
 
 /* The weight's new fp32 numbers are in x (the master's place when there is one). */
@@ -264,11 +265,12 @@ CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const flo
 /* w: theta as it was computed, in the buffer where its format is not fp32. old: theta before, overwritten. */
 static void carry_chunk(const Update *u, double *sums, const float *g, float *w, float *old, int64_t first, int64_t n) {
     State theta = u->master.data ? u->master : u->w;
-    float *v = (float *)u->v.data + first;
+    float *v = (float *)u->v.data + first, buffer[CHUNK];
     if (theta.f != FMT_F32) cpu_load(w, theta.data, theta.f, first, n);
     for (int64_t k = 0; k < n; k++) old[k] = w[k] - old[k];
-    cpu_carry_step(v, g, old, n, &u->carry);
-    cpu_carry_add(sums, v, old, n);
+    cpu_carry_step(v, cpu_read(buffer, u->last, first, n), old, n, &u->carry);
+    cpu_carry_add(sums, v, u->carry.remove != 0 ? old : g, n);
+    cpu_write(u->last, first, g, n);
 }
 
 static void sgd_tile(void *context, int64_t tile, int worker) {
@@ -310,7 +312,8 @@ void cpu_sgd_carry(Backend *b, Queue q, const Args *a) {
     if (!may_write(o.verdict)) return;
     Update u = update_of(a, &o);
     u.beta1 = 0; /* no momentum */
-    u.carry = cpu_carry_of(a);
+    u.carry = cpu_carry_of(a, a->sgd_carry.in.carry);
+    u.last = a->sgd_carry.out.last;
     threads_for(cpu_threads(b), tiles, sgd_tile, &u);
     cpu_carry_join(sums, u.carry.tiles, tiles);
 }

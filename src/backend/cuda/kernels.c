@@ -574,39 +574,38 @@ void cuda_sgd(Backend *b, Queue q, const Args *a) { cuda_sgd_run(b, q, a, 1); }
 
 /* ---- a correction beside the weights ---- */
 
-static CudaCarry carry_of(const Args *a, Operand v, Operand w, Operand sums) {
+static CudaCarry carry_of(const Args *a, Operand w, Operand sums) {
     int64_t count = cuda_count(w.t);
-    CHECK(v.t->format == FMT_F32);
-    return (CudaCarry){.v = v.data, .w = w.data, .format = w.t->format, .count = count, .sums = sums.data,
-                       .tiles = workspace(a, device_parts(count, CUDA_CARRY_TILE) * CUDA_CARRY_SUMS * 8)};
+    return (CudaCarry){.w = w.data, .format = w.t->format, .count = count, .sums = sums.data,
+                       .tiles = workspace(a, device_parts(count, CUDA_CARRY_TILE) * CUDA_CARRY_SUMS * 8),
+                       .lr_mult = a->step->attr.update.lr_mult, .weight_decay = a->step->attr.update.weight_decay};
 }
 
 void cuda_sgd_carry(Backend *b, Queue q, const Args *a) {
     UpdateOperands o = sgd_carry_operands(a);
-    CudaCarry c = carry_of(a, o.v, o.weight, a->sgd_carry.out.sums);
+    CudaCarry c = carry_of(a, o.weight, a->sgd_carry.out.sums);
+    CHECK(o.v.t->format == FMT_F32);
     if (!takes_states(b, a, &o)) return;
     CudaUpdates u = update_of(a, &o);
     u.carry = a->sgd_carry.in.carry.data;
     add_tensor(&u, a, &o, device_parts(c.count, CUDA_UPDATE_TILE));
     u.t[0].tiles = c.tiles;
+    u.t[0].last = a->sgd_carry.out.last.data;
+    u.aligned &= ((uintptr_t)u.t[0].last & 15) == 0;
     cuda_launch_sgd(cuda_stream(b, q), &u, cuda_backend(b)->processors);
     cuda_launch_carry_join(cuda_stream(b, q), &c, u.verdict);
 }
 
-void cuda_carry_sums(Backend *b, Queue q, const Args *a) {
-    Operand g = a->carry_sums.in.g;
-    if (!is_real(b, a, g)) return;
-    CudaCarry c = carry_of(a, a->carry_sums.in.correction, g, a->carry_sums.out.sums);
-    cuda_launch_carry_sums(cuda_stream(b, q), &c);
-}
-
 void cuda_carry_apply(Backend *b, Queue q, const Args *a) {
-    Operand weight = a->carry_apply.out.weight;
-    if (!is_real(b, a, weight)) return;
-    CudaCarry c = carry_of(a, a->carry_apply.in.correction, weight, a->carry_apply.out.sums);
+    Operand weight = a->carry_apply.out.weight, last = a->carry_apply.in.last;
+    if (!is_real(b, a, weight) || !is_real(b, a, last)) return;
+    CudaCarry c = carry_of(a, weight, a->carry_apply.out.sums);
+    CHECK(a->carry_apply.in.correction.t->format == FMT_F32 && a->carry_apply.in.weight.data == weight.data);
+    c.v = a->carry_apply.in.correction.data;
     c.master = a->carry_apply.out.master.data;
+    c.last = last.data;
+    c.last_format = last.t->format;
     c.dials = a->carry_apply.in.carry.data;
-    CHECK_MSG(a->carry_apply.in.weight.data == weight.data, "a weight is changed where it stands%s", "");
     cuda_launch_carry_apply(cuda_stream(b, q), &c);
 }
 

@@ -6,12 +6,13 @@
  *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32
  *                throughout; two 64-bit words are drawn a lane, of which weight and moments take their bits by rotation
  *                (P6, rng_u16). Moved once each way: weight, moments, master; once: gradient.
- *   sgd_carry    sgd's kernel, told by CudaUpdates.carry: v, read and written, is the correction, and a tile's sums
- *                over it are left for carry_join (carry.cu)
+ *   sgd_carry    sgd's kernel, told by CudaUpdates.carry: v, read and written, is the correction (carry.cuh), and a
+ *                tile's sums over it are left for carry_join (carry.cu)
  * Tensors whose steps follow each other share launches: as many as fit a kernel's arguments, each with the number of
  * its first tile. Updates fill the card with blocks that walk over tiles; the sets of formats that matter are known
  * when compiled, others are asked at run time. The verdict, learning rate and clock are dials: a step that is not
  * finite writes nothing (P7). */
+#include "backend/cuda/carry.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/moments.cuh"
 #include "backend/cuda/ptx.cuh"
@@ -172,8 +173,7 @@ struct Rates { /* of one tensor, from the dials and its attributes */
     float scale, b1, b2, eps, c2;
     float rate;  /* adamw: with the first moment's correction in it */
     float decay; /* adamw: what is left of the weight; sgd: what joins the gradient */
-    float keep, times, remove; /* sgd with a correction: v = keep * v - times * g - remove * u; */
-    bool none;                 /* v and g do not count */
+    Carry carry; /* sgd with a correction */
 };
 
 /* The quick root and inverse are two units in the last place off: little beside the weight that the step is added to. A
@@ -197,16 +197,25 @@ DEVICE void sgd_numbers(float (&w)[LANE], float (&m)[LANE], const float (&g)[LAN
     }
 }
 
-/* u: theta's change. v becomes the new correction, and sums get its products. */
-DEVICE void carry_numbers(float (&v)[LANE], const float (&g)[LANE], const float (&u)[LANE], const Rates &r,
-                          double (&sums)[CUDA_CARRY_SUMS]) {
+/* w: theta as it is stored; was: theta before, overwritten by its change. */
+template <bool WHOLE>
+DEVICE void carry_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const Carry &c, const float (&w)[LANE],
+                       float (&was)[LANE], float (&g)[LANE], int64_t i, double (&sums)[CUDA_CARRY_SUMS]) {
+    State sv = {t.v, NULL, FMT_F32}, sl = {t.last, NULL, u.g};
+    const uint64_t none[2] = {};
+    float v[LANE], last[LANE];
+    load_state<float, WHOLE>(v, sv, i, t.count);
+    load_state<Any, WHOLE>(last, sl, i, t.count);
+    carry_step(v, last, c);
+    store_state<Any, WHOLE>(sl, g, none, -1, i, t.count);
 #pragma unroll
     for (int k = 0; k < LANE; k++) {
-        v[k] = (r.none ? 0.0f : r.keep * v[k] - r.times * g[k]) - r.remove * u[k];
-        sums[CUDA_CARRY_VU] += (double)v[k] * (double)u[k];
-        sums[CUDA_CARRY_UU] += (double)u[k] * (double)u[k];
-        sums[CUDA_CARRY_VV] += (double)v[k] * (double)v[k];
+        was[k] = w[k] - was[k];
+        v[k] -= c.remove * was[k];
+        if (c.remove != 0) g[k] = was[k];
     }
+    store_state<float, WHOLE>(sv, v, none, -1, i, t.count);
+    carry_add(sums, v, g);
 }
 
 /* W: weight and gradient; any master asks for Any. A tensor without a first moment (sgd) has m.data NULL. */
@@ -226,7 +235,6 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
     load_state<W, WHOLE>(g, sg, i, n);
     if (has_m) load_state<M, WHOLE>(m, sm, i, n);
     if (ADAMW) load_state<V, WHOLE>(v, sv, i, n);
-    if (carries) load_state<float, WHOLE>(v, sv, i, n);
 #pragma unroll
     for (int k = 0; k < LANE; k++) was[k] = w[k];
 
@@ -247,10 +255,7 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
         store_state<W, WHOLE>(sw, w, words, 0, i, n);
     if (!carries) return;
     if (!has_master) load_state<W, WHOLE>(w, sw, i, n); /* as it was rounded */
-#pragma unroll
-    for (int k = 0; k < LANE; k++) was[k] = w[k] - was[k];
-    carry_numbers(v, g, was, r, sums);
-    store_state<float, WHOLE>(sv, v, words, -1, i, n);
+    carry_lane<WHOLE>(u, t, r.carry, w, was, g, i, sums);
 }
 
 template <bool ADAMW> DEVICE Rates rates_of(const CudaUpdates &u, const CudaUpdateTensor &t) {
@@ -258,23 +263,14 @@ template <bool ADAMW> DEVICE Rates rates_of(const CudaUpdates &u, const CudaUpda
     Rates r = {(float)u.verdict[CUDA_VERDICT_SCALE], u.beta1, u.beta2, u.eps, u.dials[CUDA_DIAL_CORRECT2],
                ADAMW ? rate * u.dials[CUDA_DIAL_CORRECT1] : rate,
                ADAMW ? 1.0f - rate * t.weight_decay : t.weight_decay};
-    if (ADAMW || !u.carry) return r;
-    double lr = (double)u.carry[CUDA_CARRY_LR] * (double)t.lr_mult, scale = (double)u.carry[CUDA_CARRY_KEEP];
-    r.keep = (float)(scale * (1.0 - lr * ((double)t.weight_decay + (double)u.carry[CUDA_CARRY_DAMPING])));
-    r.times = (float)(scale * lr * (double)u.carry[CUDA_CARRY_TIMES]);
-    r.remove = u.carry[CUDA_CARRY_REMOVE];
-    r.none = scale == 0;
+    if (!ADAMW && u.carry) r.carry = carry_of(u.carry, t.lr_mult, t.weight_decay);
     return r;
 }
 
 /* What a tile's threads have summed, for carry_join. */
 DEVICE void put_sums(const CudaUpdateTensor &t, uint32_t tile, double (&sums)[CUDA_CARRY_SUMS]) {
     __shared__ double part[THREADS / WARP];
-#pragma unroll
-    for (int k = 0; k < CUDA_CARRY_SUMS; k++) {
-        double sum = total_of_block(sums[k], part);
-        if (threadIdx.x == 0) t.tiles[(int64_t)(tile - t.first_tile) * CUDA_CARRY_SUMS + k] = sum;
-    }
+    carry_put(t.tiles + (int64_t)(tile - t.first_tile) * CUDA_CARRY_SUMS, sums, part);
 }
 
 template <bool ADAMW, typename W, typename M, typename V>
