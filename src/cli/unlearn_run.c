@@ -71,7 +71,7 @@ static bool plan_on_ring(JobSetup *s, Err *e) {
     return false;
 }
 
-/* --correction: true when the job is planned with it on the ring; otherwise *ok says whether host memory may be tried. */
+/* --correction: true when the job is planned with it on the ring; otherwise *ok: host memory may be tried. */
 static bool plan_correction(UnlearnRun *r, const char *why_host, bool *ok, Err *e) {
     JobSetup *s = &r->base;
     Err why = {0};

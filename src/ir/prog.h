@@ -47,7 +47,7 @@ typedef enum Role {
     ROLE_ADAPTER,
     ROLE_MASTER,     /* fp32 twin of a trained weight */
     ROLE_MOMENT,
-    ROLE_CORRECTION, /* of a trained weight, carried along a replayed run (op_carry.c): offloaded as moments, in no file */
+    ROLE_CORRECTION, /* of a trained weight (op_carry.c): offloaded with the moments, in no file */
     ROLE_STATISTIC,  /* loss sums, norms: read by the host after a play */
     ROLE_GRADIENT,   /* carried from the first micro-step to the update, dead elsewhere on the ring */
     ROLE_CACHE,      /* keys and values: carried from prefill to the last decode */
