@@ -80,7 +80,9 @@ static bool plan_correction(UnlearnRun *r, const char *why_host, bool *ok, Err *
     if (!asked && (opt_is(r->o, OPT_CORRECTION, "host") || s->machine.kind == MACHINE_CPU || why_host)) return false;
     if (!why_host && plan_on_ring(s, &why)) return true;
     if (!asked) {
-        log_line("the correction is kept in host memory: beside the weights it %.120s", why.text);
+        const char *end = strstr(why.text, ". "); /* its first sentence */
+        log_line("the correction is kept in host memory; beside the weights the job %.*s",
+                 (int)(end ? end - why.text : (int64_t)strlen(why.text)), why.text);
         return false;
     }
     *ok = false;

@@ -21,7 +21,7 @@ typedef struct UnlearnRun {
 } UnlearnRun;
 
 /* Of host memory, what a method's vectors take; r: planned once, for its counts. *why_host: why its correction cannot
- * be on the ring (unlearn/correction.h), where --correction asks for it; NULL: it can, and then there are no vectors. */
+ * be on the ring (unlearn/correction.h); NULL: it can, and where it is there are no vectors. */
 typedef bool UnlearnVectors(void *user, const UnlearnRun *r, int64_t *bytes, const char **why_host, Err *e);
 
 /* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors NULL:
