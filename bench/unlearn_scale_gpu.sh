@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # unlearn_scale_gpu.sh SNUG OUT.jsonl [STEPS] - one removed update at Llama-3.2-3B's shape on the GPU that is here: SGD on
 # rows of 64 drawn tokens, 64 an update, a state every ten (STRIDE=0: none), random bf16 weights; then LMCleaner (fisher,
-# WINDOWS="10 0") takes the middle update out inside 16 GB. Files lie in WORK (/dev/shm, or a disk): 6.4 GB a state and a
-# result.
+# WINDOWS="10 0") takes the middle update out inside 16 GB, with its correction on the device and in host memory
+# (CORRECTION="device host"). Files lie in WORK (/dev/shm, or a disk): 6.4 GB a state and a result.
 set -u
 cd "$(dirname "$0")/.."
 snug=$1 results=$2 steps=${3:-63} stride=${STRIDE:-10}
@@ -23,8 +23,11 @@ row "3B train" train --model llama-3.2-3b --init random --precision bf16 --devic
     --weight-decay 0.01 --clip 0 --deterministic --log-steps 1000 --step-log --step-log-stride "$stride" --out "$work/run"
 du -sb "$work/run/step-log"/* | sort -n | tail -n 12 >&2
 sed -nE "s/^\{\"step\":$((steps / 2)),.*\"samples\":\[([0-9]+),.*/\1/p" "$work/run/step-log/steps.jsonl" > "$work/forget"
-for window in ${WINDOWS:-10 0}; do
-    row "3B, window $window, stride $stride" unlearn --method lmcleaner --run "$work/run" --forget "$work/forget" --remove steps \
-        --hessian fisher --damping 1e-4 --window $window --budget 16GB --device cuda --out "$work/result"
-    rm -rf "$work/result"
+for correction in ${CORRECTION:-device host}; do
+    for window in ${WINDOWS:-10 0}; do
+        row "3B, $correction, window $window, stride $stride" unlearn --method lmcleaner --run "$work/run" \
+            --forget "$work/forget" --remove steps --hessian fisher --damping 1e-4 --window "$window" \
+            --correction "$correction" --budget 16GB --device cuda --out "$work/result"
+        rm -rf "$work/result"
+    done
 done

@@ -6,7 +6,7 @@
 
 typedef struct UpdateOperands {
     Operand weight_in;            /* where it is read: the same place as `weight` */
-    Operand weight, m, v, master; /* written; sgd has no v */
+    Operand weight, m, v, master; /* written; sgd has no v, sgd_carry's is the correction */
     Operand g, dials, verdict, clock;
 } UpdateOperands;
 
@@ -20,6 +20,13 @@ static inline UpdateOperands sgd_operands(const Args *a) {
     return (UpdateOperands){.weight_in = a->sgd.in.weight, .weight = a->sgd.out.weight, .m = a->sgd.out.m,
                             .master = a->sgd.out.master, .g = a->sgd.in.g, .dials = a->sgd.in.dials,
                             .verdict = a->sgd.in.verdict, .clock = a->sgd.in.clock};
+}
+
+static inline UpdateOperands sgd_carry_operands(const Args *a) {
+    return (UpdateOperands){.weight_in = a->sgd_carry.in.weight, .weight = a->sgd_carry.out.weight,
+                            .v = a->sgd_carry.out.correction, .master = a->sgd_carry.out.master,
+                            .g = a->sgd_carry.in.g, .dials = a->sgd_carry.in.dials,
+                            .verdict = a->sgd_carry.in.verdict, .clock = a->sgd_carry.in.clock};
 }
 
 #endif

@@ -275,14 +275,33 @@ static bool carries_apart(const Removal *m) {
     return clean_carries_apart(&m->how, opt_list(m->run.o, OPT_FORGET, &list)) || opt_flag(m->run.o, OPT_ORACLE);
 }
 
+/* Why the correction cannot be on the ring; NULL: it can. */
+static const char *why_on_host(const Removal *m, int requests) {
+    const UnlearnRun *r = &m->run;
+    const PropagateOptions *p = &m->how.propagate;
+    if (p->mode != PROPAGATE_STEPS) return "removed samples add a gradient of their own; it goes with --remove steps";
+    if (p->hessian != HESSIAN_FISHER) return "its products are made of vectors; it goes with --hessian fisher";
+    if (requests > 1 || m->how.each_step)
+        return "several corrections are added up; it goes with one request and --pass one";
+    if (m->how.gamma_iterations) return "noise and contractions are made of vectors (--epsilon, --window auto)";
+    if (opt_flag(r->o, OPT_ORACLE)) return "--oracle holds it against the weights of retraining";
+    if (opt_real(&r->given, OPT_CLIP) > 0)
+        return "the run clips gradients by the norm of all of them; it goes with --clip 0";
+    if (r->history.n_updates) return "the log has stored updates, which are read into host memory";
+    for (int64_t i = 0; i < r->history.n_steps; i++)
+        if (r->history.step[i].overflowed) return "an update of the run was left out, as its gradient was not finite";
+    return correction_refusal(&r->base.spec);
+}
+
 /* Of host memory, what the method's vectors take; UnlearnVectors. */
-static bool vector_bytes(void *user, const UnlearnRun *r, int64_t *bytes, Err *e) {
+static bool vector_bytes(void *user, const UnlearnRun *r, int64_t *bytes, const char **why_host, Err *e) {
     Removal *m = user;
     const char *const *list;
     int requests = opt_list(r->o, OPT_FORGET, &list);
     double momentum = r->base.spec.optimizer == OPTIMIZER_SGD ? r->base.spec.update.beta1 : 0;
     bool oracle = opt_flag(r->o, OPT_ORACLE);
     if (!settle_mode(m, e)) return false;
+    *why_host = why_on_host(m, requests);
     int vectors = clean_vectors(&m->how, momentum, requests);
     vectors += carries_apart(m) && !clean_carries_apart(&m->how, requests);
     vectors += oracle || clean_looks_at_theta(&m->how, momentum);
@@ -298,18 +317,34 @@ static bool load_end(Removal *m, Err *e) {
     return unlearn_run_load_result(&m->run, e);
 }
 
+static bool is_on_ring(const Removal *m) { return correction_is_on_ring(&m->run.base.job); }
+
 static bool propagate_requests(Removal *m, const Walk *w, Err *e) {
-    m->sum = vec_new(w->n);
+    if (!is_on_ring(m)) m->sum = vec_new(w->n);
     if (carries_apart(m)) m->v = vec_new(w->n);
     for (int i = 0; i < m->n_requests; i++) {
         m->run.replay.removed = m->request[i].set.removed;
         if (!clean_request(w, &m->how, &m->request[i], m->sum, m->v, e)) return false;
     }
-    m->correction_norm = vec_norm(m->run.replay.team, m->sum, w->n);
+    if (m->sum) m->correction_norm = vec_norm(m->run.replay.team, m->sum, w->n);
     return true;
 }
 
+/* The same where v is on the ring. */
+static bool apply_on_ring(Removal *m, const Walk *w, Err *e) {
+    Replay *r = &m->run.replay;
+    if (r->moved && !load_end(m, e)) return false;
+    m->oracle_error = m->random_error = NAN;
+    clean_cover(w, &m->how, &m->request[0], 0, NULL);
+    double began = sensors_seconds();
+    bool ok = replay_apply_correction(r, &m->asked_norm, &m->applied_norm, e);
+    m->correction_norm = m->asked_norm;
+    m->run.apply_seconds = sensors_seconds() - began;
+    return ok;
+}
+
 static bool apply(Removal *m, const Walk *w, Err *e) {
+    if (is_on_ring(m)) return apply_on_ring(m, w, e);
     Replay *r = &m->run.replay;
     Exec *x = &m->run.base.ring.x;
     bool oracle = opt_flag(m->run.o, OPT_ORACLE);
@@ -363,6 +398,7 @@ static json_t *clean_json(const Removal *m) {
     json_set_number(o, "delta_total", m->how.noise.epsilon > 0 ? delta : (double)NAN);
     json_set_number(o, "oracle_error", m->oracle_error);
     json_set_number(o, "random_error", m->random_error);
+    json_object_set_new(o, "correction", json_string(is_on_ring(m) ? "device" : "host"));
     json_set_count(o, "passes", m->run.replay.passes);
     json_set_count(o, "updates_read", m->run.replay.updates_read);
     json_set_number(o, "request_seconds", seconds);

@@ -59,16 +59,55 @@ static bool open_data(JobSetup *s, Err *e) {
 
 /* ---- planned and opened ---- */
 
+/* With the correction on the ring. Where that cannot be, everything is as it was. */
+static bool plan_on_ring(JobSetup *s, Err *e) {
+    JobSpec asked = s->spec;
+    s->spec.task = &task_correction;
+    s->spec.update_in_backward = true;
+    setup_fit(s);
+    if (setup_job_plan(s, e)) return true;
+    ring_close(&s->ring);
+    s->spec = asked;
+    return false;
+}
+
+/* --correction: true when the job is planned with it on the ring; otherwise *ok: host memory may be tried. */
+static bool plan_correction(UnlearnRun *r, const char *why_host, bool *ok, Err *e) {
+    JobSetup *s = &r->base;
+    Err why = {0};
+    bool asked = opt_is(r->o, OPT_CORRECTION, "device");
+    *ok = true;
+    if (!asked && (opt_is(r->o, OPT_CORRECTION, "host") || s->machine.kind == MACHINE_CPU || why_host)) return false;
+    if (!why_host && plan_on_ring(s, &why)) return true;
+    if (!asked) {
+        const char *end = strstr(why.text, ". "); /* its first sentence */
+        log_line("the correction is kept in host memory; beside the weights the job %.*s",
+                 (int)(end ? end - why.text : (int64_t)strlen(why.text)), why.text);
+        return false;
+    }
+    *ok = false;
+    if (!why_host)
+        *e = why;
+    else
+        fail(e, ERR_USAGE, "--correction device: %s; give --correction host", why_host);
+    return false;
+}
+
 static bool plan(UnlearnRun *r, UnlearnVectors *vectors, void *user, Err *e) {
     JobSetup *s = &r->base;
+    const char *why_host = "this method has none";
+    bool ok;
     if (opt_is(r->o, OPT_METHOD, "lmcleaner") && opt_is(r->o, OPT_HESSIAN, "gauss-newton"))
         s->spec.task = &task_gauss_newton;
     if (!setup_packing(s, e)) return false;
     s->host.batches = run_batch_bytes(&s->spec, s->global_batch, s->data, 0);
     if (!job_plan(&s->job, &s->ring, &s->spec, &s->machine, NULL, e)) return false; /* how many parameters are there? */
-    if (vectors && !vectors(user, r, &s->host.vectors, e)) return false;
-    s->host.vectors += gauss_newton_bytes(&s->spec) + replay_stack_bytes(setup_threads(r->o));
+    int64_t bytes = 0;
+    if (vectors && !vectors(user, r, &bytes, &why_host, e)) return false;
     ring_close(&s->ring);
+    if (plan_correction(r, why_host, &ok, e)) return true;
+    if (!ok) return false;
+    s->host.vectors = bytes + gauss_newton_bytes(&s->spec) + replay_stack_bytes(setup_threads(r->o));
     setup_fit(s);
     return setup_job_plan(s, e);
 }
@@ -106,7 +145,8 @@ static bool start(UnlearnRun *r, Err *e) {
     ro.loss_scale = ro.loss_scale_window = 1;
     if (!run_open(&s->run, &s->job, s->backend, s->data, NULL, &ro, e)) return false;
     r->replaying = true;
-    return replay_open(&r->replay, &s->run, &r->history, setup_threads(r->o), e);
+    int threads = correction_is_on_ring(&s->job) ? 1 : setup_threads(r->o); /* the host has no vectors to work on */
+    return replay_open(&r->replay, &s->run, &r->history, threads, e);
 }
 
 static void begin(UnlearnRun *r, const Options *o) {

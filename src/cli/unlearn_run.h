@@ -20,8 +20,9 @@ typedef struct UnlearnRun {
     double open_seconds, apply_seconds; /* until all of this stood there; adding to the weights */
 } UnlearnRun;
 
-/* Of host memory, what a method's vectors take; r: planned once, for its counts. */
-typedef bool UnlearnVectors(void *user, const UnlearnRun *r, int64_t *bytes, Err *e);
+/* Of host memory, what a method's vectors take; r: planned once, for its counts. *why_host: why its correction cannot
+ * be on the ring (unlearn/correction.h); NULL: it can, and where it is there are no vectors. */
+typedef bool UnlearnVectors(void *user, const UnlearnRun *r, int64_t *bytes, const char **why_host, Err *e);
 
 /* Reads and plans, takes memory, loads the start, and checks that log, data and options belong together. vectors NULL:
  * the method holds none. Nothing is written. unlearn_run_close in either case. */

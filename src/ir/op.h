@@ -211,6 +211,19 @@ enum { DIAL_LR, DIAL_CORRECT1, DIAL_CORRECT2, DIAL_WORDS };                     
 void op_adamw(Program *p, UpdateTensors t, AttrUpdate attr);
 void op_sgd(Program *p, UpdateTensors t, AttrUpdate attr);
 
+/* ---- a correction that is carried along a run (op_carry.c) ---- */
+typedef struct CarryTensors {
+    Tid correction; /* fp32, beside the weight */
+    Tid last;       /* the gradient of the update before, as stored */
+    Tid dials;      /* CARRY_* words, fp32 */
+    Tid sums;       /* CARRY_SUMS fp64 words */
+} CarryTensors;
+enum { CARRY_KEEP, CARRY_LR, CARRY_DAMPING, CARRY_TIMES, CARRY_REMOVE, CARRY_WORDS };
+enum { CARRY_VX, CARRY_XX, CARRY_VV, CARRY_SUMS }; /* dot products of v and an x, which the op says */
+enum { CARRY_TILE = 1 << 13 };                     /* numbers of a tensor whose sums stand in a workspace, at least */
+void op_sgd_carry(Program *p, UpdateTensors t, CarryTensors c, AttrUpdate attr); /* t.m NONE */
+void op_carry_apply(Program *p, UpdateTensors t, CarryTensors c, AttrUpdate attr); /* t: weight and master alone */
+
 /* ---- state and moves ---- */
 void op_fill(Program *p, Tid state, AttrFill attr);
 void op_copy(Program *p, Tid dst, Tid src, Queue queue);

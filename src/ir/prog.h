@@ -34,7 +34,7 @@
 #include "ir/format.h"
 
 typedef int32_t Tid;
-enum { NONE = 0, MAX_RANK = 4, MAX_IN = 11, MAX_OUT = 4, MAX_PHASES = 64 };
+enum { NONE = 0, MAX_RANK = 4, MAX_IN = 11, MAX_OUT = 5, MAX_PHASES = 64 };
 
 typedef enum Role {
     ROLE_INPUT,      /* written by the host before a phase is played */
@@ -47,6 +47,7 @@ typedef enum Role {
     ROLE_ADAPTER,
     ROLE_MASTER,     /* fp32 twin of a trained weight */
     ROLE_MOMENT,
+    ROLE_CORRECTION, /* of a trained weight (op_carry.c): offloaded with the moments, in no file */
     ROLE_STATISTIC,  /* loss sums, norms: read by the host after a play */
     ROLE_GRADIENT,   /* carried from the first micro-step to the update, dead elsewhere on the ring */
     ROLE_CACHE,      /* keys and values: carried from prefill to the last decode */

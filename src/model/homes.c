@@ -82,7 +82,8 @@ static int kind_of(Role role) {
     switch (role) {
         case ROLE_WEIGHT: return OFFLOAD_WEIGHTS;
         case ROLE_MASTER:
-        case ROLE_MOMENT: return OFFLOAD_MOMENTS;
+        case ROLE_MOMENT:
+        case ROLE_CORRECTION: return OFFLOAD_MOMENTS;
         case ROLE_GRADIENT: return OFFLOAD_GRADIENTS;
         default: return -1;
     }

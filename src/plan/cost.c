@@ -195,7 +195,7 @@ static double bytes_moved(const Program *p, const Step *s) {
 static double byte_share(const Program *p, const Step *s) {
     const OpRow *row = op_row(s->op);
     bool codes = false, wide = false, half = false;
-    if (s->op != OP_ADAMW && s->op != OP_SGD) return row->byte_share > 0 ? row->byte_share : 1;
+    if (s->op != OP_ADAMW && s->op != OP_SGD && s->op != OP_SGD_CARRY) return row->byte_share > 0 ? row->byte_share : 1;
     for (int k = 0; k < MAX_OUT; k++) {
         if (!s->out[k]) continue;
         Format f = prog_t(p, s->out[k])->format;

@@ -66,7 +66,7 @@ typedef struct Materialise {
 
 static bool needs_materialising(const Tensor *t) {
     bool kept = t->role == ROLE_WEIGHT || t->role == ROLE_ADAPTER || t->role == ROLE_MASTER || t->role == ROLE_MOMENT ||
-                t->role == ROLE_GRADIENT;
+                t->role == ROLE_CORRECTION || t->role == ROLE_GRADIENT;
     return kept && !t->base && (t->home.pool != POOL_DEVICE || t->home.stored != t->format);
 }
 

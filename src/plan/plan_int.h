@@ -52,7 +52,7 @@ void plan_share(Program *p, int64_t align_bytes);
 int64_t plan_peak(const Program *p, int64_t align_bytes, Pool pool, int *peak_step);
 
 /* report.c: the ledger's lines. Gives the line of every tensor: mem_free. */
-enum { REPORT_LINES = 13 };
+enum { REPORT_LINES = 14 };
 uint8_t *plan_lines_of(const Program *p);
 
 #endif

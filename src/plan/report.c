@@ -12,6 +12,7 @@ typedef enum LineId {
     LINE_MASTER,
     LINE_GRADIENTS,
     LINE_OPTIMIZER,
+    LINE_CORRECTION,
     LINE_CACHE,
     LINE_ACTIVATIONS,
     LINE_HEAD, /* what the head's steps write: logits in scratch, log-probabilities, the hidden gradient */
@@ -23,8 +24,8 @@ typedef enum LineId {
 } LineId;
 
 static const char *const line_names[LINE_COUNT] = {
-    "weights", "quantised weights", "adapters", "master",     "gradients", "optimizer", "cache", "activations",
-    "head",    "workspace",         "staging",  "statistics", "inputs"};
+    "weights", "quantised weights", "adapters", "master",  "gradients",  "optimizer", "correction", "cache",
+    "activations", "head",          "workspace", "staging", "statistics", "inputs"};
 
 typedef enum Origin { ORIGIN_PLAIN, ORIGIN_HEAD, ORIGIN_MOVE } Origin; /* of an activation or a scratch */
 
@@ -51,6 +52,8 @@ static LineId line_of(const Tensor *t, Origin origin) {
             return LINE_MASTER;
         case ROLE_MOMENT:
             return LINE_OPTIMIZER;
+        case ROLE_CORRECTION:
+            return LINE_CORRECTION;
         case ROLE_GRADIENT:
             return LINE_GRADIENTS;
         case ROLE_CACHE:

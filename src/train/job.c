@@ -92,11 +92,12 @@ void job_supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoo
 
 const Task task_supervised = {.name = "supervised", .loss = job_supervised_loss};
 
-/* Forward, loss and backward over a batch. */
-static int record_pass(Job *j, const char *name, bool warmup) {
+/* Forward, loss and backward over a batch, drawing as a phase of the name `keys` does. */
+static int record_pass(Job *j, const char *name, const char *keys, bool warmup) {
     Program *p = &j->ring->p;
     JobRoots all = {0}, roots = {0};
     int phase = prog_begin_phase(p, name, j->spec.accum), begin = (int)p->n_s;
+    prog_keys_of(p, keys);
     j->in.warmup = warmup;
     task_of(j)->loss(task_of(j), j, &j->m, j->loss, &all);
     j->in.warmup = false;
@@ -106,15 +107,17 @@ static int record_pass(Job *j, const char *name, bool warmup) {
     return phase;
 }
 
+int job_record_pass(Job *j, const char *name) { return record_pass(j, name, "micro", false); }
+
 static void record_micro(Job *j) {
-    j->micro = record_pass(j, "micro", false);
+    j->micro = job_record_pass(j, "micro");
     if (!j->spec.update_in_backward) prog_end_phase(&j->ring->p);
     ring_add_plays(j->ring, j->micro, job_micro_steps(&j->spec));
 }
 
 static bool record_warmup(Job *j, Err *e) {
     if (!j->spec.warmup_steps) return true;
-    j->warmup = record_pass(j, "warmup", true);
+    j->warmup = record_pass(j, "warmup", "warmup", true);
     j->warmup_index_loss = j->index_loss;
     prog_end_phase(&j->ring->p);
     return !j->spec.warmup_frozen || job_record_warmup_update(j, e);

@@ -62,6 +62,15 @@ struct Task {
 };
 extern const Task task_supervised; /* - sum of weight * log-probability of the label, over all tokens / divisor */
 
+/* A correction beside everything that is trained, which a task records and its updates carry on (op_carry.c). */
+typedef struct JobCarry {
+    bool recording; /* the update that is being recorded carries it */
+    Tid dials;      /* CARRY_* words; NONE: the job has no correction */
+    Tid sums;       /* (trained tensors, CARRY_SUMS), in the order of the program */
+    /* of each tensor, by its number; NONE: none so far. In the program's arena */
+    Tid *correction, *last, *master;
+} JobCarry;
+
 /* Everything that decides the program. */
 struct JobSpec {
     ModelSpec m;
@@ -137,6 +146,7 @@ struct Job {
     const Tid *report_stat;            /* a layer each: of the report; spec.report: of the evaluation; NULL: none */
     Tid index_loss;        /* statistic: the model's own loss, over all layers; NONE: it has none */
     Tid warmup_index_loss; /* the same of the warm-up */
+    JobCarry carry;
     void *own;             /* the task's; in the program's arena */
 };
 
@@ -148,6 +158,9 @@ bool job_plan(Job *j, Ring *r, const JobSpec *spec, const Machine *m, const Host
 double job_update_seconds(const Job *j, int64_t updates);
 AttrHead job_head_attr(const Job *j);   /* in which chunks the head is computed */
 Tid job_hidden(Job *j, const Model *m); /* records a pass of m over j->in that nothing goes back through */
+/* Records forward, loss and backward over a batch in a phase of that name, which is left open. It draws as training's
+ * own phase does. */
+int job_record_pass(Job *j, const char *name);
 void job_supervised_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots); /* task_supervised's */
 double job_micro_steps(const JobSpec *s); /* that an update plays, on average */
 /* of an update at most: accum for a micro-batch of m is job_rows / m, rounded up */
@@ -170,6 +183,12 @@ static inline bool job_can_update_early(const JobSpec *s) {
 
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
+/* Begins j->carry: a correction beside every trained tensor, whose bytes count from the first update with a keep of 0.
+ * Then, behind the last recorded pass and inside its phase, which ends here, the update that carries it; and a phase
+ * that adds it to the weights, which gives its number. */
+void job_begin_carry(Job *j);
+bool job_record_carry(Job *j, Err *e);
+bool job_record_carry_apply(Job *j, int *phase, Err *e);
 /* The norm of the gradients that the micro phase gave, in a phase of its own (JobSpec.gradient_noise). */
 void job_record_noise(Job *j);
 /* Every rule by name is about a parameter that is trained. Refuses: what was asked for would have no effect. */

@@ -241,6 +241,8 @@ void run_step_log_text(Str *out, const StepLogPlan *p, const Job *j, const RunOp
 
 /* ---- one update (step.c), for those that queue it themselves: nothing here waits ---- */
 
+/* With the update inside backward its dials are put before the pass, and queueing it only notes its numbers. */
+void step_put_dials(Run *r, const Update *u);
 void step_queue_update(Run *r, const Update *u);
 void step_put_batch(Run *r, const Batch *batch, int phase); /* what lives in that phase; -1: all of it */
 void step_put_float(Run *r, Tid t, double value);

@@ -158,6 +158,7 @@ static bool is_in_segment(const Tensor *t, const SearchSegment *g, const Task *t
     static const int kind_of[ROLE_COUNT] = {[ROLE_WEIGHT] = 1 + OFFLOAD_WEIGHTS,
                                             [ROLE_MASTER] = 1 + OFFLOAD_MOMENTS,
                                             [ROLE_MOMENT] = 1 + OFFLOAD_MOMENTS,
+                                            [ROLE_CORRECTION] = 1 + OFFLOAD_MOMENTS,
                                             [ROLE_GRADIENT] = 1 + OFFLOAD_GRADIENTS};
     if (t->base || t->rank < 2 || !kind_of[t->role]) return false;
     if (g->kind < OFFLOAD_KINDS) return !t->model && kind_of[t->role] == 1 + g->kind;

@@ -104,7 +104,7 @@ static int update_phase(const Run *r, const Update *u) {
     return warms_up(r, u) && r->job->warmup_update >= 0 ? r->job->warmup_update : r->job->update;
 }
 
-static void put_dials(Run *r, const Update *u) {
+void step_put_dials(Run *r, const Update *u) {
     const AttrUpdate *a = &r->job->spec.update;
     double t = (double)(u->step - u->scaling.skipped + 1);
     if (r->job->warmup_update >= 0 && !warms_up(r, u)) /* most moments begin only now */
@@ -145,13 +145,13 @@ bool step_queue_micros(Run *r, Update *u, const Update *before, Err *e) {
         u->scaling = loss_scale_after(before->scaling, r->o.loss_scale_window, true);
     }
     u->lr = schedule_lr(&r->o.schedule, u->step - u->scaling.skipped); /* an update that wrote nothing does not count */
-    if (r->job->spec.update_in_backward) put_dials(r, u);
+    if (r->job->spec.update_in_backward) step_put_dials(r, u);
     return r->o.source ? r->o.source->queue(r->o.source->user, r, u, e) : queue_rows(r, u);
 }
 
 void step_queue_update(Run *r, const Update *u) {
     if (r->job->update >= 0) {
-        put_dials(r, u);
+        step_put_dials(r, u);
         exec_play(&r->ring->x, update_phase(r, u));
     }
     exec_note(&r->ring->x, NOTE_LOSS, r->job->loss);

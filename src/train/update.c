@@ -78,22 +78,50 @@ static Tid twin_of(Job *j, Tid w, const char *what, Role role, Format f) {
     return m;
 }
 
-static bool record_one_update(Job *j, Tid w, Tid verdict, Err *e) {
+/* Where several phases update the same tensor, it has one master. */
+static Tid master_of(Job *j, Tid w) {
+    Tid *known = j->carry.master ? &j->carry.master[w] : NULL;
+    Tid master = known && *known ? *known : twin_of(j, w, "master", ROLE_MASTER, FMT_F32);
+    if (known) *known = master;
+    return master;
+}
+
+/* number: of the tensor among those that are trained. */
+static CarryTensors carry_of(Job *j, Tid w, int64_t number) {
+    Program *p = &j->ring->p;
+    Tid *v = &j->carry.correction[w], *last = &j->carry.last[w];
+    if (!*v) *v = twin_of(j, w, "correction", ROLE_CORRECTION, FMT_F32);
+    if (!*last) *last = twin_of(j, w, "last_grad", ROLE_CORRECTION, p->t[p->t[w].grad].format);
+    Tid sums = prog_view(p, "carry_sums", j->carry.sums, number, 1);
+    return (CarryTensors){.correction = *v, .last = *last, .dials = j->carry.dials, .sums = sums};
+}
+
+static bool attr_of(const Job *j, Tid w, AttrUpdate *attr, Err *e) {
+    const JobSpec *s = &j->spec;
+    float decay = j->ring->p.t[w].rank < 2 ? 0 : 1; /* norms and biases are not decayed */
+    *attr = s->update;
+    attr->lr_mult = 1;
+    if (!mult_of(j, w, &s->lr_rules, &attr->lr_mult, e) || !mult_of(j, w, &s->decay_rules, &decay, e)) return false;
+    attr->weight_decay *= decay;
+    return true;
+}
+
+/* number: of the tensor among those that are updated. */
+static bool record_one_update(Job *j, Tid w, Tid verdict, int64_t number, Err *e) {
     static const Format first[] = {FMT_F32, FMT_BF16, FMT_MOM8}, second[] = {FMT_F32, FMT_BF16, FMT_VAR8};
     Program *p = &j->ring->p;
     const JobSpec *s = &j->spec;
-    AttrUpdate attr = s->update;
+    AttrUpdate attr;
     Tensor t = *prog_t(p, w);
-    float decay = t.rank < 2 ? 0 : 1; /* norms and biases are not decayed */
-    attr.lr_mult = 1;
-    if (!mult_of(j, w, &s->lr_rules, &attr.lr_mult, e) || !mult_of(j, w, &s->decay_rules, &decay, e)) return false;
-    attr.weight_decay *= decay;
+    if (!attr_of(j, w, &attr, e)) return false;
     UpdateTensors u = {.weight = w, .gradient = t.grad, .dials = j->dials, .verdict = verdict};
-    if (s->master && t.format != FMT_F32) u.master = twin_of(j, w, "master", ROLE_MASTER, FMT_F32);
+    if (s->master && t.format != FMT_F32) u.master = master_of(j, w);
     if (s->optimizer == OPTIMIZER_ADAMW || attr.beta1 > 0) u.m = twin_of(j, w, "m", ROLE_MOMENT, first[s->moments]);
     if (s->optimizer == OPTIMIZER_ADAMW) u.v = twin_of(j, w, "v", ROLE_MOMENT, second[s->moments]);
+    CarryTensors carried = j->carry.recording ? carry_of(j, w, number) : (CarryTensors){0};
     p->layer = t.layer;
     if (s->optimizer == OPTIMIZER_ADAMW) op_adamw(p, u, attr);
+    else if (carried.correction) op_sgd_carry(p, u, carried, attr);
     else op_sgd(p, u, attr);
     p->layer = -1;
     return true;
@@ -145,8 +173,8 @@ static bool record_updates(Job *j, Tid parts, Tid last, int since, Err *e) {
     n = 0;
     for (Tid t = 1; t < last && ok; t++) {
         if (!is_updated(p, t, since)) continue;
-        Tid verdict = inside ? record_own_verdict(j, verdicts, n++, part[t], p->t[t].layer) : j->verdict;
-        ok = record_one_update(j, t, verdict, e);
+        Tid verdict = inside ? record_own_verdict(j, verdicts, n, part[t], p->t[t].layer) : j->verdict;
+        ok = record_one_update(j, t, verdict, n++, e);
     }
     mem_free(part);
     p->layer = -1;
@@ -168,6 +196,49 @@ bool job_record_update(Job *j, Err *e) {
     bool ok = record_updates(j, j->parts, last, since, e);
     prog_end_phase(p);
     if (!j->spec.update_in_backward) ring_add_plays(j->ring, j->update, 1);
+    return ok;
+}
+
+void job_begin_carry(Job *j) {
+    Program *p = &j->ring->p;
+    int64_t n = 0;
+    for (Tid t = 1; t < p->n_t; t++) n += p->t[t].trainable && !p->t[t].base;
+    CHECK(j->spec.optimizer == OPTIMIZER_SGD && j->spec.update.beta1 <= 0 && j->spec.update_in_backward);
+    j->carry = (JobCarry){.correction = ARENA_NEW(&p->arena, Tid, p->n_t),
+                          .last = ARENA_NEW(&p->arena, Tid, p->n_t),
+                          .master = ARENA_NEW(&p->arena, Tid, p->n_t)};
+    j->carry.dials = prog_tensor(p, "carry", ROLE_DIAL, FMT_F32, 1, DIMS(CARRY_WORDS));
+    j->carry.sums = prog_tensor(p, "carry_sums", ROLE_STATISTIC, FMT_F64, 2, DIMS(MAX2(n, 1), CARRY_SUMS));
+}
+
+bool job_record_carry(Job *j, Err *e) {
+    Program *p = &j->ring->p;
+    Tid last = (Tid)p->n_t;
+    int since = p->phase[p->n_phases - 1].begin;
+    Tid parts = squares_of(p, "carry_squares", last, since);
+    j->carry.recording = true;
+    bool ok = record_updates(j, parts, last, since, e);
+    j->carry.recording = false;
+    prog_end_phase(p);
+    return ok;
+}
+
+bool job_record_carry_apply(Job *j, int *phase, Err *e) {
+    Program *p = &j->ring->p;
+    int64_t n = 0;
+    bool ok = true;
+    *phase = prog_begin_phase(p, "apply", 1);
+    p->region = REGION_UPDATE;
+    for (Tid w = 1, last = (Tid)p->n_t; ok && w < last; w++) {
+        AttrUpdate attr;
+        if (!p->t[w].trainable || p->t[w].base) continue;
+        CarryTensors c = carry_of(j, w, n++);
+        ok = attr_of(j, w, &attr, e);
+        p->layer = p->t[w].layer;
+        if (ok) op_carry_apply(p, (UpdateTensors){.weight = w, .master = j->carry.master[w]}, c, attr);
+        p->layer = -1;
+    }
+    prog_end_phase(p);
     return ok;
 }
 

@@ -87,10 +87,13 @@ typedef struct Factors {
     double keep, times;
 } Factors;
 
+static Factors factors(const WalkSpan *span, CarryStep s, double scale) {
+    double lr = s.lr * span->mult;
+    return (Factors){scale * (1 - lr * (span->decay + s.damping)), scale * lr * s.times};
+}
+
 static Factors factors_of(const Carry *c, const ParamTensor *k) {
-    const WalkSpan *span = &c->p->span[k - c->p->tensor];
-    double lr = c->step.lr * span->mult;
-    return (Factors){c->scale * (1 - lr * (span->decay + c->step.damping)), c->scale * lr * c->step.times};
+    return factors(&c->p->span[k - c->p->tensor], c->step, c->scale);
 }
 
 static void apply_and_dot_block(void *context, const ParamsBlock *b) {
@@ -113,30 +116,35 @@ double carry_apply_and_dot(Carry *c) {
     return sum_tiles(c, 0, c->p->n_tiles).vg;
 }
 
-/* sqrt of the sum over tensors of |keep v - times g|^2. */
+double carry_square_ahead(const WalkSpan *span, CarryStep s, VecSums q) {
+    Factors f = factors(span, s, 1);
+    return f.keep * f.keep * q.vv - 2 * f.keep * f.times * q.vg + f.times * f.times * q.gg;
+}
+
+double carry_held_at(const WalkGuard *guard, double norm) {
+    if (!guard->on || norm <= guard->limit) return 1;
+    return isfinite(norm) ? guard->back_to / norm : 0;
+}
+
 static double norm_ahead(const Carry *c) {
     const Params *p = c->p;
     double sum = 0;
     for (int k = 0; k < p->n_tensors; k++) {
         const ParamTensor *t = &p->tensor[k];
         VecSums q = sum_tiles(c, t->first_tile, k + 1 < p->n_tensors ? t[1].first_tile : p->n_tiles);
-        Factors f = factors_of(c, t);
-        sum += f.keep * f.keep * q.vv - 2 * f.keep * f.times * q.vg + f.times * f.times * q.gg;
+        sum += carry_square_ahead(&p->span[k], c->step, q);
     }
     return sqrt(isnan(sum) ? sum : fmax(sum, 0));
 }
 
 double carry_defer(Carry *c, CarryStep s, const WalkGuard *guard) {
     c->step = s;
-    c->scale = 1;
     c->n_deferred = c->p->n_tensors;
     double norm = norm_ahead(c);
-    if (!isfinite(norm) && guard->on) {
-        c->n_deferred = 0;
-        vec_zero(c->p->team, c->v, c->p->n);
-    } else if (guard->on && norm > guard->limit) {
-        c->scale = guard->back_to / norm;
-    }
+    c->scale = carry_held_at(guard, norm);
+    if (c->scale > 0) return norm;
+    c->n_deferred = 0;
+    vec_zero(c->p->team, c->v, c->p->n);
     return norm;
 }
 

@@ -14,6 +14,11 @@ typedef struct CarryStep { /* v <- v - lr ((decay + damping) v + times g); lr ti
     double lr, damping, times;
 } CarryStep;
 
+/* The square of the norm that keep * v - times * g, a tensor's v behind the step, will have. */
+double carry_square_ahead(const WalkSpan *span, CarryStep s, VecSums q);
+/* By what the guard scales a v of that norm: 1 where it does not take hold, 0 for one that is not finite. */
+double carry_held_at(const WalkGuard *guard, double norm);
+
 typedef struct Carry {
     const Params *p;  /* keeps */
     Exec *x;          /* keeps */

@@ -9,19 +9,28 @@
 
 enum { BLOCK = PARAMS_BLOCK, TILE = STORED_TILE }; /* numbers decoded at once; numbers a thread takes at once */
 
-static const AttrUpdate *update_of(const Program *p, Tid weight, Tid *moment, Tid *master) {
+/* What each tensor was copied in from, by its number, where it is offloaded; NONE: it is at home. Gives: mem_free. */
+static Tid *homes_of(const Program *p) {
+    Tid *home = MEM_NEW(Tid, p->n_t);
     for (int64_t i = 0; i < p->n_s; i++) {
         const Step *s = &p->s[i];
-        if (s->op == OP_SGD && s->sgd.out.weight == weight) {
-            *moment = s->sgd.out.m;
-            *master = s->sgd.out.master;
-            return &s->attr.update;
-        }
-        if (s->op == OP_ADAMW && s->adamw.out.weight == weight) {
-            *moment = NONE;
-            *master = s->adamw.out.master;
-            return &s->attr.update;
-        }
+        if (s->op != OP_COPY || (s->queue != QUEUE_COPY_IN && s->queue != QUEUE_DISK_IN)) continue;
+        Tid from = s->copy.in.src;
+        home[s->copy.out.dst] = home[from] ? home[from] : from;
+    }
+    return home;
+}
+
+static Tid at_home(const Tid *home, Tid t) { return home[t] ? home[t] : t; }
+
+static const AttrUpdate *update_of(const Program *p, const Tid *home, Tid weight, Tid *moment, Tid *master) {
+    for (int64_t i = 0; i < p->n_s; i++) {
+        const Step *s = &p->s[i];
+        bool sgd = s->op == OP_SGD;
+        if ((!sgd && s->op != OP_ADAMW) || at_home(home, prog_first_out(s)) != weight) continue;
+        *moment = sgd ? at_home(home, s->sgd.out.m) : NONE;
+        *master = at_home(home, sgd ? s->sgd.out.master : s->adamw.out.master);
+        return &s->attr.update;
     }
     CHECK_MSG(false, "%s is trained and never updated", p->t[weight].name);
     return NULL;
@@ -39,6 +48,7 @@ static Tid tensor_of(const Program *p, const ParamTensor *k, ParamsOf of) {
 
 void params_init(Params *p, const Job *j) {
     const Program *prog = &j->ring->p;
+    Tid *home = homes_of(prog);
     int n = 0;
     for (Tid t = 1; t < prog->n_t; t++) n += prog->t[t].trainable && !prog->t[t].base;
     *p = (Params){.tensor = MEM_NEW(ParamTensor, n), .span = MEM_NEW(WalkSpan, n)};
@@ -46,7 +56,7 @@ void params_init(Params *p, const Job *j) {
         if (!prog->t[t].trainable || prog->t[t].base) continue;
         ParamTensor *k = &p->tensor[p->n_tensors];
         *k = (ParamTensor){.weight = t, .first = p->n, .count = prog_elements(prog, t)};
-        const AttrUpdate *a = update_of(prog, t, &k->moment, &k->master);
+        const AttrUpdate *a = update_of(prog, home, t, &k->moment, &k->master);
         p->span[p->n_tensors++] =
             (WalkSpan){.first = k->first, .count = k->count, .mult = a->lr_mult, .decay = a->weight_decay};
         p->n += k->count;
@@ -57,6 +67,7 @@ void params_init(Params *p, const Job *j) {
         p->raw_bytes += MAX2(prog_bytes(prog, tensor_of(prog, k, PARAMS_THETA)),
                              prog_bytes(prog, tensor_of(prog, k, PARAMS_GRADIENT)));
     }
+    mem_free(home);
 }
 
 void params_free(Params *p) {

@@ -135,7 +135,8 @@ static void guard(Carried *c) {
     double norm = c->norm;
     bool wild = !isfinite(norm), held = g.on && (wild || norm > g.limit);
     if (held && !c->by_walk) {
-        if (wild) vec_zero(c->w->team, c->v, c->w->n);
+        if (c->w->scale) c->w->scale(c->w->user, wild ? 0 : g.back_to / norm);
+        else if (wild) vec_zero(c->w->team, c->v, c->w->n);
         else vec_scale(c->w->team, c->v, g.back_to / norm, c->w->n);
     }
     if (held) norm = wild ? 0 : g.back_to;

@@ -24,14 +24,14 @@ int64_t replay_copy_bytes(const Job *j) {
 int64_t replay_stack_bytes(int threads) { return (threads - 1) * (int64_t)THREAD_STACK_BYTES; }
 
 bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
-    *r = (Replay){.run = run, .h = h};
+    *r = (Replay){.run = run, .h = h, .due = {.keep = 1}};
     if (!h->ended)
         return fail(e, ERR_FAIL,
                     "step log %s: is cut short: it holds %" PRId64
                     " updates and not the end of the run. Was the run "
                     "interrupted? Finish it with --resume",
                     h->folder, h->n_steps);
-    CHECK(!run->job->spec.update_in_backward);
+    CHECK(run->job->spec.update_in_backward == correction_is_on_ring(run->job));
     params_init(&r->params, run->job);
     if (!threads_open(&r->team, threads, e)) return false;
     r->params.team = r->team;
@@ -43,6 +43,7 @@ bool replay_open(Replay *r, Run *run, const History *h, int threads, Err *e) {
 void replay_close(Replay *r) {
     if (r->team) threads_close(r->team);
     params_free(&r->params);
+    mem_free(r->sums);
     gauss_newton_free(&r->gauss_newton);
     mem_free(r->theta);
     carry_close(&r->carry);
@@ -107,7 +108,7 @@ static void note_play(Replay *r, double began, double busy) {
     r->spent.replay += sensors_seconds() - began - (r->spent.vectors - busy);
 }
 
-static bool play_rows(Replay *r, WalkRows rows, const Direction *d, Err *e) {
+static bool play_rows(Replay *r, int phase, WalkRows rows, const Direction *d, Err *e) {
     Run *run = r->run;
     const JobSpec *spec = &run->job->spec;
     Update u = update_at(r);
@@ -120,18 +121,22 @@ static bool play_rows(Replay *r, WalkRows rows, const Direction *d, Err *e) {
         if (d && !play_product(r, d, &(GaussNewtonMicro){&u, m, (double)MAX2(scored, 1)}, e)) return false;
         if (d) continue;
         step_put_micro(run, &u, &run->batch, m);
-        exec_play(&run->ring->x, run->job->micro);
+        exec_play(&run->ring->x, phase);
     }
     r->passes++;
     return true;
 }
 
-/* Leaves the gradient of the rows' loss in the gradient slots; with d, its Gauss-Newton product with d instead. */
-static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
+static bool play_pass(Replay *r, int phase, WalkRows rows, const Direction *d, Err *e) {
     double began = sensors_seconds(), busy = r->spent.vectors;
-    bool ok = play_rows(r, rows, d, e);
+    bool ok = play_rows(r, phase, rows, d, e);
     note_play(r, began, busy);
     return ok;
+}
+
+/* Leaves the gradient of the rows' loss in the gradient slots; with d, its Gauss-Newton product with d instead. */
+static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
+    return play_pass(r, r->run->job->micro, rows, d, e);
 }
 
 /* If the log has a checksum of this state, compares the weights with it. */
@@ -159,10 +164,12 @@ static bool await_device(Replay *r, Err *e) {
     return ok;
 }
 
-static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
+/* Plays the update, or, where it is inside backward, that phase as the whole of it. */
+static bool play_update_by(Replay *r, int phase, double verdict[VERDICT_WORDS], Err *e) {
     Run *run = r->run;
     Update u = update_at(r);
-    if (!r->has_gradients && !play_micros(r, WALK_ALL, NULL, e)) return false;
+    if (run->job->spec.update_in_backward) step_put_dials(run, &u);
+    if (!r->has_gradients && !play_pass(r, phase, WALK_ALL, NULL, e)) return false;
     double began = sensors_seconds();
     step_queue_update(run, &u);
     note_play(r, began, r->spent.vectors);
@@ -175,6 +182,10 @@ static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
     r->has_gradients = r->has_theta = false;
     r->step++;
     return check_state(r, e);
+}
+
+static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
+    return play_update_by(r, r->run->job->micro, verdict, e);
 }
 
 /* ---- the state to start from ---- */
@@ -443,6 +454,65 @@ double replay_add(Replay *r, const float *change) {
     return params_add(&r->params, &r->run->ring->x, change, carry_of(r, NULL)->copy);
 }
 
+/* ---- the walk, with v on the ring (correction.h): the caller has none ---- */
+
+static bool read_sums(Replay *r, VecSums *all, Err *e) {
+    int n = r->params.n_tensors;
+    if (!r->sums) r->sums = MEM_NEW(VecSums, n);
+    return correction_read(r->run, r->sums, n, all, e);
+}
+
+/* Plays the current update, before which v takes the step that is due; all: of v and g, or of v and u. */
+static bool carry_on_ring(Replay *r, bool remove, VecSums *all, Err *e) {
+    double verdict[VERDICT_WORDS];
+    correction_put(r->run, &r->due, remove);
+    r->due = (CorrectionStep){.keep = 1};
+    if (!play_update_by(r, correction_carry_phase(r->run->job), verdict, e)) return false;
+    r->walk_step = r->step;
+    return read_sums(r, all, e);
+}
+
+static double norm_ahead_on_ring(const Replay *r, CarryStep s) {
+    double square = 0;
+    for (int k = 0; k < r->params.n_tensors; k++) square += carry_square_ahead(&r->params.span[k], s, r->sums[k]);
+    return sqrt(isnan(square) ? square : fmax(square, 0));
+}
+
+static bool fisher_on_ring(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e) {
+    Replay *r = user;
+    VecSums all;
+    (void)v;
+    if (!catch_up(r, e) || !carry_on_ring(r, false, &all, e)) return false;
+    *rate = (WalkRate){.lr = r->h->step[r->step - 1].lr, .scale = 1};
+    CarryStep s = {.lr = rate->lr, .damping = how->damping, .times = all.vg};
+    *norm = norm_ahead_on_ring(r, s);
+    r->due = (CorrectionStep){.step = s, .keep = carry_held_at(&how->guard, *norm)};
+    return true;
+}
+
+static bool remove_on_ring(void *user, float *v, bool fresh, double *added, double *norm, Err *e) {
+    Replay *r = user;
+    VecSums all;
+    (void)v;
+    if (fresh) r->due = (CorrectionStep){.keep = 0};
+    if (!catch_up(r, e) || !carry_on_ring(r, true, &all, e)) return false;
+    *added = sqrt(all.gg);
+    *norm = sqrt(all.vv);
+    return true;
+}
+
+static void scale_on_ring(void *user, double by) { ((Replay *)user)->due.keep *= by; }
+
+bool replay_apply_correction(Replay *r, double *asked, double *applied, Err *e) {
+    VecSums all;
+    r->has_theta = r->has_gradients = false;
+    correction_apply(r->run, &r->due);
+    if (!read_sums(r, &all, e)) return false;
+    *asked = sqrt(all.vv);
+    *applied = sqrt(all.gg);
+    return true;
+}
+
 /* ---- the table of functions ---- */
 
 static double walk_norm(void *user) {
@@ -460,7 +530,7 @@ static double walk_lr(void *user) {
 
 Walk replay_walk(Replay *r) {
     const JobSpec *s = &r->run->job->spec;
-    bool sgd = s->optimizer == OPTIMIZER_SGD;
+    bool sgd = s->optimizer == OPTIMIZER_SGD, on_ring = correction_is_on_ring(r->run->job);
     double momentum = sgd ? s->update.beta1 : 0;
     return (Walk){.user = r,
                   .n = r->params.n,
@@ -473,8 +543,9 @@ Walk replay_walk(Replay *r) {
                   .adaptive = !sgd,
                   .seek = walk_seek,
                   .gradient = walk_gradient,
-                  .fisher = momentum > 0 ? NULL : walk_fisher,
-                  .remove = momentum > 0 ? NULL : walk_remove,
+                  .fisher = on_ring ? fisher_on_ring : momentum > 0 ? NULL : walk_fisher,
+                  .remove = on_ring ? remove_on_ring : momentum > 0 ? NULL : walk_remove,
+                  .scale = on_ring ? scale_on_ring : NULL,
                   .gauss_newton = s->task == &task_gauss_newton ? walk_gauss_newton : NULL,
                   .advance = walk_advance,
                   .norm = walk_norm,

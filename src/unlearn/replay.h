@@ -9,12 +9,13 @@
 #include "store/history.h"
 #include "train/run.h"
 #include "unlearn/carry.h"
+#include "unlearn/correction.h"
 #include "unlearn/gauss_newton.h"
 #include "unlearn/params.h"
 #include "unlearn/walk.h"
 
 typedef struct Replay {
-    Run *run;         /* keeps; opened; the update is a phase of its own, not inside backward */
+    Run *run;         /* keeps; opened; the update is inside backward where v is on the ring, and only there */
     const History *h; /* keeps */
     Threads *team;    /* owns; for arithmetic on vectors */
     Params params;
@@ -30,6 +31,8 @@ typedef struct Replay {
     bool astray;    /* the slots hold weights of no logged state: the next seek must load a state */
     int64_t passes; /* forward and backward passes over an update's batch */
     Carry carry;    /* owns; opened at its first use */
+    VecSums *sums;  /* owns; of each tensor, where v is on the ring */
+    CorrectionStep due; /* that v on the ring has still to take */
     double device_seconds; /* duration of the last gradient on the device, while the host worked on v */
     WalkSeconds spent;
 } Replay;
@@ -46,6 +49,8 @@ bool replay_seek(Replay *r, int64_t step, Err *e);
 Walk replay_walk(Replay *r); /* borrows */
 const float *replay_theta(Replay *r); /* what stands in the slots */
 double replay_add(Replay *r, const float *change); /* to it; gives the norm of what rounding has left of the change */
+/* The same of the v on the ring. Gives its norm as well. */
+bool replay_apply_correction(Replay *r, double *asked, double *applied, Err *e);
 /* The oracle: plays the run from that update on as it would have gone without the removed rows (weight 0, the divisor
  * stays), or without any update that saw one of them. Leaves the weights it comes to. */
 bool replay_retrain(Replay *r, int64_t from, bool whole_steps, Err *e);

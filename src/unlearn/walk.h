@@ -65,6 +65,8 @@ typedef struct Walk {
     bool (*fisher)(void *user, float *v, const WalkFisher *how, WalkRate *rate, double *norm, Err *e);
     /* v -= u; fresh: v counts as 0. Returns |u| in added and |v| in norm. */
     bool (*remove)(void *user, float *v, bool fresh, double *added, double *norm, Err *e);
+    /* v *= by, where the walk holds v itself (remove and fisher are given none). NULL: the caller does. */
+    void (*scale)(void *user, double by);
     double (*norm)(void *user); /* of theta[s] */
     double (*lr)(void *user);   /* of the current update */
 } Walk;

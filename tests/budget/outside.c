@@ -81,6 +81,7 @@ const OutsideCommand outside_command[] = {
      NULL, true},
     {"train, logged", TRAIN "--optimizer sgd --clip 0 --precision fp32 --step-log --step-log-stride 1", NULL, true},
     {"unlearn", FORGET "--window 1", NULL, true},
+    {"unlearn, v on the ring", FORGET "--window 1 --remove steps --correction device", NULL, true},
     {"unlearn, gauss-newton", FORGET "--window 1 --hessian gauss-newton", NULL, true},
     {"unlearn, npo", FORGET "--method npo --lr 1e-4 --epochs 2", NULL, true},
     {"unlearn-eval",

@@ -153,6 +153,7 @@ static const struct {
     {FORGET "--method retrain --bound 1", NULL},
     {FORGET "--method replay --oracle", NULL},
     {FORGET "--method npo --gamma-iterations 3", NULL},
+    {FORGET "--method npo --correction device", NULL},
     {FORGET "--method npo --remove steps", NULL},
     {FORGET "--at 3", NULL},
     {"monitor --once --host 0.0.0.0", NULL},

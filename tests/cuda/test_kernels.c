@@ -528,6 +528,91 @@ TEST(updates_on_the_gpu) {
     for (int k = 0; k < COUNT_OF(states); k++) try_update(k % 2, sizes[4], states[k], true, false);
 }
 
+/* ---- a correction beside the weights ---- */
+
+typedef struct Carried {
+    CudaTest t;
+    Tid w, g, master, v, last, sums, dials;
+} Carried;
+
+static void open_carried(Carried *c, const char *op, Shape s, States f, bool removes) {
+    const double dials[CARRY_WORDS] = {removes ? 0 : 0.7, removes ? 0 : 0.2, 0.3, removes ? 0 : -1.5, removes};
+    cuda_test_open(&c->t, "%s %lldx%lld: weight %s%s, gradient %s, removes %d", op, (long long)s.rows,
+                   (long long)s.cols, format_name(f.w), f.master ? " with master" : "", format_name(f.g), removes);
+    c->w = state(&c->t, f.w, s, 1, 1, false);
+    c->g = state(&c->t, f.g, s, 2, 0.1, false);
+    c->v = state(&c->t, FMT_F32, s, 3, 0.1, false);
+    c->last = state(&c->t, f.g, s, 4, 0.1, false);
+    c->master = f.master ? state(&c->t, FMT_F32, s, 1, 1, false) : NONE;
+    c->sums = cuda_test_vector(&c->t, FMT_F64, CARRY_SUMS);
+    c->dials = cuda_test_vector(&c->t, FMT_F32, CARRY_WORDS);
+    cuda_test_set(&c->t, c->dials, dials);
+}
+
+static void try_carry(Shape s, States f, bool removes, bool ok) {
+    const double lr[DIAL_WORDS] = {1e-2, 1, 1}, verdict[VERDICT_WORDS] = {1, 3, ok};
+    Carried c;
+    open_carried(&c, "sgd_carry", s, f, removes);
+    Tid rates = cuda_test_vector(&c.t, FMT_F32, DIAL_WORDS), words = cuda_test_vector(&c.t, FMT_F64, VERDICT_WORDS);
+    cuda_test_set(&c.t, rates, lr);
+    cuda_test_set(&c.t, words, verdict);
+    Step step = {.op = OP_SGD_CARRY,
+                 .sgd_carry = {.in = {.weight = c.w,
+                                      .g = c.g,
+                                      .master = c.master,
+                                      .correction = c.v,
+                                      .last = c.last,
+                                      .dials = rates,
+                                      .carry = c.dials,
+                                      .verdict = words,
+                                      .clock = cuda_test_clock(&c.t, 77, 0, 1)},
+                               .out = {c.w, c.master, c.v, c.last, c.sums}},
+                 .attr.update = {.weight_decay = 0.1f, .lr_mult = 0.5f}};
+    cuda_test_run(&c.t, step, false);
+    if (ok) { /* a weight that the two devices round apart moves v by as much */
+        double unit = f.master || f.w == FMT_F32 ? 1e-6 : f.w == FMT_BF16 ? 0x1p-6 : 0x1p-9;
+        cuda_test_expect(&c.t, c.w, 2e-6);
+        cuda_test_expect(&c.t, c.v, removes ? unit : 1e-6);
+        cuda_test_near(&c.t, c.sums, 1e-3, 1e-3);
+    } else {
+        cuda_test_same(&c.t, c.w);
+        cuda_test_same(&c.t, c.v);
+        cuda_test_same(&c.t, c.sums);
+    }
+    cuda_test_same(&c.t, c.last);
+    cuda_test_close(&c.t);
+}
+
+static void try_carry_apply(Shape s, States f, bool nothing) {
+    Carried c;
+    open_carried(&c, "carry_apply", s, f, nothing);
+    cuda_test_run(&c.t,
+                  (Step){.op = OP_CARRY_APPLY,
+                         .carry_apply = {.in = {c.w, c.master, c.v, c.last, c.dials}, .out = {c.w, c.master, c.sums}},
+                         .attr.update = {.weight_decay = 0.1f, .lr_mult = 0.5f}},
+                  false);
+    cuda_test_expect(&c.t, c.w, 1e-7);
+    if (c.master) cuda_test_expect(&c.t, c.master, 1e-7);
+    cuda_test_near(&c.t, c.sums, 1e-3, 1e-3);
+    cuda_test_close(&c.t);
+}
+
+TEST(corrections_on_the_gpu) {
+    if (!cuda_test_ready()) return;
+    static const States states[] = {{.w = FMT_F32, .g = FMT_F32},
+                                    {.w = FMT_BF16, .g = FMT_BF16},
+                                    {.w = FMT_BF16, .g = FMT_F32, .master = true},
+                                    {.w = FMT_F16, .g = FMT_F16}};
+    static const Shape sizes[] = {{1, 1}, {3, 171}, {16, 1031}, {128, 256}};
+    for (int i = 0; i < COUNT_OF(sizes); i++)
+        for (int k = 0; k < COUNT_OF(states); k++)
+            for (int removes = 0; removes < 2; removes++) {
+                try_carry(sizes[i], states[k], removes, true);
+                try_carry_apply(sizes[i], states[k], removes);
+            }
+    try_carry(sizes[2], states[1], false, false);
+}
+
 /* ---- moves ---- */
 
 static void try_fill(Format f, Shape s, AttrFill fill) {

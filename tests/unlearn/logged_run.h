@@ -12,6 +12,8 @@ typedef struct LoggedRun {
 
 /* Of the run folder of that name in test_tmp(), for products of that kind. logged_run_close in either case. */
 bool logged_run_open(LoggedRun *l, const char *name, const char *hessian);
+/* The same with the correction on the ring. */
+bool logged_run_open_on_ring(LoggedRun *l, const char *name);
 void logged_run_close(LoggedRun *l);
 /* A model folder's weights as one vector, in the order of the run's parameters; gives. The run's own weights are lost
  * by it. */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/carry.h"
 #include "backend/cpu/cpu.h"
 #include "backend/update.h"
 #include "base/half.h"
@@ -178,6 +179,8 @@ typedef struct Update {
     float grad_scale, rate;         /* rate: lr * mult */
     float decay, beta1, beta2, eps; /* adamw: decay is 1 - rate*wd; sgd: wd itself */
     float correct1, correct2;
+    CpuCarry carry; /* sgd_carry: v is the correction, ... */
+    Operand last;   /* ... and the gradient of the update before */
 } Update;
 
 /* The weight's new fp32 numbers are in x (the master's place when there is one). */
@@ -247,7 +250,7 @@ void cpu_adamw(Backend *b, Queue q, const Args *a) {
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, adamw_tile, &u);
 }
 
-/* ---- SGD: the decay belongs to the gradient, then momentum ---- */
+/* ---- SGD: the decay belongs to the gradient, then momentum; a correction takes its step beside ---- */
 
 CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const float *restrict g, int64_t n,
                                  const Update *u) {
@@ -259,9 +262,21 @@ CPU_VECTOR static void sgd_chunk(float *restrict w, float *restrict m, const flo
     }
 }
 
+/* w: theta as it was computed, in the buffer where its format is not fp32. old: theta before, overwritten. */
+static void carry_chunk(const Update *u, double *sums, const float *g, float *w, float *old, int64_t first, int64_t n) {
+    State theta = u->master.data ? u->master : u->w;
+    float *v = (float *)u->v.data + first, buffer[CHUNK];
+    if (theta.f != FMT_F32) cpu_load(w, theta.data, theta.f, first, n);
+    for (int64_t k = 0; k < n; k++) old[k] = w[k] - old[k];
+    cpu_carry_step(v, cpu_read(buffer, u->last, first, n), old, n, &u->carry);
+    cpu_carry_add(sums, v, u->carry.remove != 0 ? old : g, n);
+    cpu_write(u->last, first, g, n);
+}
+
 static void sgd_tile(void *context, int64_t tile, int worker) {
     const Update *u = context;
-    float bg[CHUNK], bw[CHUNK], bm[CHUNK];
+    float bg[CHUNK], bw[CHUNK], bm[CHUNK], old[CHUNK];
+    double sums[CARRY_SUMS] = {0};
     uint64_t words[WORDS] = {0}; /* drawn only where something is rounded at random */
     int64_t end = MIN2((tile + 1) * TILE_NUMBERS, u->count);
     for (int64_t i = tile * TILE_NUMBERS; i < end; i += CHUNK) {
@@ -270,11 +285,15 @@ static void sgd_tile(void *context, int64_t tile, int worker) {
         if (u->m.data) m = load_state(u->m, bm, i, n);
         else
             for (int64_t k = 0; k < n; k++) bm[k] = 0;
-        sgd_chunk(w, m, cpu_read(bg, u->g, i, n), n, u);
+        const float *g = cpu_read(bg, u->g, i, n);
+        if (u->carry.tiles) memcpy(old, w, (size_t)n * sizeof *w);
+        sgd_chunk(w, m, g, n, u);
         if (u->draws) draw_words(words, u->key, i, n);
         if (u->m.data) store_state(u->m, m, words, i, n);
         store_weight(u, w, words, i, n);
+        if (u->carry.tiles) carry_chunk(u, sums, g, w, old, i, n);
     }
+    if (u->carry.tiles) memcpy(u->carry.tiles + tile * CARRY_SUMS, sums, sizeof sums);
 }
 
 void cpu_sgd(Backend *b, Queue q, const Args *a) {
@@ -282,4 +301,19 @@ void cpu_sgd(Backend *b, Queue q, const Args *a) {
     if (!may_write(o.verdict)) return;
     Update u = update_of(a, &o);
     threads_for(cpu_threads(b), (u.count + TILE_NUMBERS - 1) / TILE_NUMBERS, sgd_tile, &u);
+}
+
+void cpu_sgd_carry(Backend *b, Queue q, const Args *a) {
+    UpdateOperands o = sgd_carry_operands(a);
+    double *sums = a->sgd_carry.out.sums.data;
+    int64_t tiles = (cpu_count(o.weight.t) + TILE_NUMBERS - 1) / TILE_NUMBERS;
+    CHECK(o.v.t->format == FMT_F32 && a->workspace_bytes >= tiles * CARRY_SUMS * (int64_t)sizeof(double));
+    cpu_carry_join(sums, NULL, 0);
+    if (!may_write(o.verdict)) return;
+    Update u = update_of(a, &o);
+    u.beta1 = 0; /* no momentum */
+    u.carry = cpu_carry_of(a, a->sgd_carry.in.carry);
+    u.last = a->sgd_carry.out.last;
+    threads_for(cpu_threads(b), tiles, sgd_tile, &u);
+    cpu_carry_join(sums, u.carry.tiles, tiles);
 }

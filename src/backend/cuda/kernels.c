@@ -16,6 +16,8 @@ _Static_assert((int)CUDA_LIMIT_LOSS == LIMIT_LOSS && (int)CUDA_LIMIT_NORM == LIM
                "kernels.h repeats the limits' words");
 _Static_assert((int)CUDA_DIAL_LR == DIAL_LR && (int)CUDA_DIAL_CORRECT1 == DIAL_CORRECT1 &&
                (int)CUDA_DIAL_CORRECT2 == DIAL_CORRECT2, "kernels.h repeats the dials' words");
+_Static_assert((int)CUDA_CARRY_REMOVE == CARRY_REMOVE && (int)CUDA_CARRY_SUMS == CARRY_SUMS &&
+               (int)CUDA_CARRY_TILE == CARRY_TILE, "kernels.h repeats the words of a correction");
 
 static CudaNumbers numbers(Operand x) { return (CudaNumbers){x.data, x.data ? x.t->format : FMT_F32}; }
 
@@ -555,6 +557,11 @@ static void add_tensor(CudaUpdates *u, const Args *a, const UpdateOperands *o, i
     u->tiles += (uint32_t)tiles;
 }
 
+static bool takes_states(Backend *b, const Args *a, const UpdateOperands *o) {
+    return is_state(b, a, o->weight, FMT_F32) && is_state(b, a, o->g, FMT_F32) && is_state(b, a, o->master, FMT_F32) &&
+           is_state(b, a, o->m, FMT_MOM8) && is_state(b, a, o->v, FMT_VAR8);
+}
+
 typedef void LaunchUpdates(cudaStream_t s, const CudaUpdates *u, int processors);
 typedef UpdateOperands OperandsOf(const Args *a);
 
@@ -563,9 +570,7 @@ static void update_run(Backend *b, Queue q, const Args *a, int n, OperandsOf *op
     for (int i = 0; i < n; i++) {
         const Args *x = &a[i];
         UpdateOperands o = operands_of(x);
-        if (!is_state(b, x, o.weight, FMT_F32) || !is_state(b, x, o.g, FMT_F32) || !is_state(b, x, o.master, FMT_F32) ||
-            !is_state(b, x, o.m, FMT_MOM8) || !is_state(b, x, o.v, FMT_VAR8))
-            return;
+        if (!takes_states(b, x, &o)) return;
         int64_t tiles = device_parts(cuda_count(o.weight.t), CUDA_UPDATE_TILE);
         CudaUpdates next = update_of(x, &o);
         if (u.n && !goes_with(&u, &next, &o, tiles)) {
@@ -586,6 +591,43 @@ void cuda_sgd_run(Backend *b, Queue q, const Args *a, int n) { update_run(b, q, 
 
 void cuda_adamw(Backend *b, Queue q, const Args *a) { cuda_adamw_run(b, q, a, 1); }
 void cuda_sgd(Backend *b, Queue q, const Args *a) { cuda_sgd_run(b, q, a, 1); }
+
+/* ---- a correction beside the weights ---- */
+
+static CudaCarry carry_of(const Args *a, Operand w, Operand sums) {
+    int64_t count = cuda_count(w.t);
+    return (CudaCarry){.w = w.data, .format = w.t->format, .count = count, .sums = sums.data,
+                       .tiles = workspace(a, device_parts(count, CUDA_CARRY_TILE) * CUDA_CARRY_SUMS * 8),
+                       .lr_mult = a->step->attr.update.lr_mult, .weight_decay = a->step->attr.update.weight_decay};
+}
+
+void cuda_sgd_carry(Backend *b, Queue q, const Args *a) {
+    UpdateOperands o = sgd_carry_operands(a);
+    CudaCarry c = carry_of(a, o.weight, a->sgd_carry.out.sums);
+    CHECK(o.v.t->format == FMT_F32);
+    if (!takes_states(b, a, &o)) return;
+    CudaUpdates u = update_of(a, &o);
+    u.carry = a->sgd_carry.in.carry.data;
+    add_tensor(&u, a, &o, device_parts(c.count, CUDA_UPDATE_TILE));
+    u.t[0].tiles = c.tiles;
+    u.t[0].last = a->sgd_carry.out.last.data;
+    u.aligned &= ((uintptr_t)u.t[0].last & 15) == 0;
+    cuda_launch_sgd(cuda_stream(b, q), &u, cuda_backend(b)->processors);
+    cuda_launch_carry_join(cuda_stream(b, q), &c, u.verdict);
+}
+
+void cuda_carry_apply(Backend *b, Queue q, const Args *a) {
+    Operand weight = a->carry_apply.out.weight, last = a->carry_apply.in.last;
+    if (!is_real(b, a, weight) || !is_real(b, a, last)) return;
+    CudaCarry c = carry_of(a, weight, a->carry_apply.out.sums);
+    CHECK(a->carry_apply.in.correction.t->format == FMT_F32 && a->carry_apply.in.weight.data == weight.data);
+    c.v = a->carry_apply.in.correction.data;
+    c.master = a->carry_apply.out.master.data;
+    c.last = last.data;
+    c.last_format = last.t->format;
+    c.dials = a->carry_apply.in.carry.data;
+    cuda_launch_carry_apply(cuda_stream(b, q), &c);
+}
 
 /* ---- moves ---- */
 

@@ -186,11 +186,13 @@ void cuda_launch_clip(cudaStream_t s, double *verdict, const double *parts, cons
                       int64_t n); /* unscale NULL: 1; limits NULL: none */
 
 /* Likewise; what these tensors have in common stands once. */
-enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 48 };
+enum { CUDA_UPDATE_TILE = 1 << 13, CUDA_UPDATE_MOST = 40 };
 typedef struct CudaUpdateTensor {
-    void *w, *m, *v, *master;   /* changed where they stand; NULL: there is none (sgd: no v, perhaps no m) */
+    void *w, *m, *v, *master;   /* changed where they stand; NULL: there is none (sgd: perhaps no m; v: a correction) */
     const void *g;
     float *m_scales, *v_scales; /* 8-bit moments: one per block */
+    double *tiles;              /* sgd with a correction: CUDA_CARRY_SUMS a tile, ... */
+    void *last;                 /* ... and the gradient of the update before, in the format of g */
     int64_t count;
     uint32_t key;               /* the step's */
     uint32_t first_tile;        /* of the launch */
@@ -206,9 +208,31 @@ typedef struct CudaUpdates {
     const float *dials;
     const double *verdict;
     const int64_t *clock; /* NULL: 0 */
+    const float *carry;   /* sgd: dials of the correction; NULL: there is none */
 } CudaUpdates;
 void cuda_launch_adamw(cudaStream_t s, const CudaUpdates *u, int processors);
 void cuda_launch_sgd(cudaStream_t s, const CudaUpdates *u, int processors);
+
+/* ---- a correction beside the weights (carry.cu) ---- */
+
+enum { CUDA_CARRY_KEEP, CUDA_CARRY_LR, CUDA_CARRY_DAMPING, CUDA_CARRY_TIMES, CUDA_CARRY_REMOVE };
+enum { CUDA_CARRY_VX, CUDA_CARRY_XX, CUDA_CARRY_VV, CUDA_CARRY_SUMS };
+enum { CUDA_CARRY_TILE = CUDA_UPDATE_TILE };
+typedef struct CudaCarry {
+    float *v;
+    void *w;
+    float *master; /* NULL: there is none */
+    const void *last;
+    Format format, last_format; /* of w, of last */
+    int64_t count;
+    double *tiles; /* CUDA_CARRY_SUMS a tile */
+    double *sums;
+    const float *dials;
+    float lr_mult, weight_decay;
+} CudaCarry;
+void cuda_launch_carry_apply(cudaStream_t s, const CudaCarry *c);
+/* The tiles' sums added up; 0 where there is a verdict and it is not ok. */
+void cuda_launch_carry_join(cudaStream_t s, const CudaCarry *c, const double *verdict);
 
 /* ---- fills (move.cu) ---- */
 

@@ -6,10 +6,13 @@
  *   adamw, sgd   a thread owns 8 neighbouring numbers, a warp 256 of them: one block of 8-bit moments. fp32
  *                throughout; two 64-bit words are drawn a lane, of which weight and moments take their bits by rotation
  *                (P6, rng_u16). Moved once each way: weight, moments, master; once: gradient.
+ *   sgd_carry    sgd's kernel, told by CudaUpdates.carry: v, read and written, is the correction (carry.cuh), and a
+ *                tile's sums over it are left for carry_join (carry.cu)
  * Tensors whose steps follow each other share launches: as many as fit a kernel's arguments, each with the number of
  * its first tile. Updates fill the card with blocks that walk over tiles; the sets of formats that matter are known
  * when compiled, others are asked at run time. The verdict, learning rate and clock are dials: a step that is not
  * finite writes nothing (P7). */
+#include "backend/cuda/carry.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/moments.cuh"
 #include "backend/cuda/ptx.cuh"
@@ -170,6 +173,7 @@ struct Rates { /* of one tensor, from the dials and its attributes */
     float scale, b1, b2, eps, c2;
     float rate;  /* adamw: with the first moment's correction in it */
     float decay; /* adamw: what is left of the weight; sgd: what joins the gradient */
+    Carry carry; /* sgd with a correction */
 };
 
 /* The quick root and inverse are two units in the last place off: little beside the weight that the step is added to. A
@@ -193,15 +197,37 @@ DEVICE void sgd_numbers(float (&w)[LANE], float (&m)[LANE], const float (&g)[LAN
     }
 }
 
+/* w: theta as it is stored; was: theta before, overwritten by its change. */
+template <bool WHOLE>
+DEVICE void carry_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const Carry &c, const float (&w)[LANE],
+                       float (&was)[LANE], float (&g)[LANE], int64_t i, double (&sums)[CUDA_CARRY_SUMS]) {
+    State sv = {t.v, NULL, FMT_F32}, sl = {t.last, NULL, u.g};
+    const uint64_t none[2] = {};
+    float v[LANE], last[LANE];
+    load_state<float, WHOLE>(v, sv, i, t.count);
+    load_state<Any, WHOLE>(last, sl, i, t.count);
+    carry_step(v, last, c);
+    store_state<Any, WHOLE>(sl, g, none, -1, i, t.count);
+#pragma unroll
+    for (int k = 0; k < LANE; k++) {
+        was[k] = w[k] - was[k];
+        v[k] -= c.remove * was[k];
+        if (c.remove != 0) g[k] = was[k];
+    }
+    store_state<float, WHOLE>(sv, v, none, -1, i, t.count);
+    carry_add(sums, v, g);
+}
+
 /* W: weight and gradient; any master asks for Any. A tensor without a first moment (sgd) has m.data NULL. */
 template <bool ADAMW, typename W, typename M, typename V, bool WHOLE>
-DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const Rates &r, uint64_t key, int64_t i) {
+DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const Rates &r, uint64_t key, int64_t i,
+                        double (&sums)[CUDA_CARRY_SUMS]) {
     constexpr bool ANY = std::is_same<W, Any>::value, BF16 = std::is_same<W, Bf16>::value;
     State sw = {t.w, NULL, u.w}, sg = {(void *)t.g, NULL, u.g}, sm = {t.m, t.m_scales, u.m},
                 sv = {t.v, t.v_scales, u.v}, master = {t.master, NULL, u.master};
-    const bool has_master = ANY && t.master, has_m = ADAMW || t.m;
+    const bool has_master = ANY && t.master, has_m = ADAMW || t.m, carries = !ADAMW && t.tiles;
     int64_t n = t.count;
-    float w[LANE], m[LANE] = {}, v[LANE], g[LANE];
+    float w[LANE], m[LANE] = {}, v[LANE], g[LANE], was[LANE];
     if (has_master)
         load_state<W, WHOLE>(w, master, i, n);
     else
@@ -209,6 +235,8 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
     load_state<W, WHOLE>(g, sg, i, n);
     if (has_m) load_state<M, WHOLE>(m, sm, i, n);
     if (ADAMW) load_state<V, WHOLE>(v, sv, i, n);
+#pragma unroll
+    for (int k = 0; k < LANE; k++) was[k] = w[k];
 
     if (ADAMW)
         adamw_numbers(w, m, v, g, r);
@@ -225,13 +253,24 @@ DEVICE void update_lane(const CudaUpdates &u, const CudaUpdateTensor &t, const R
         store_state<W, WHOLE>(sw, w, words, -1, i, n);
     else
         store_state<W, WHOLE>(sw, w, words, 0, i, n);
+    if (!carries) return;
+    if (!has_master) load_state<W, WHOLE>(w, sw, i, n); /* as it was rounded */
+    carry_lane<WHOLE>(u, t, r.carry, w, was, g, i, sums);
 }
 
 template <bool ADAMW> DEVICE Rates rates_of(const CudaUpdates &u, const CudaUpdateTensor &t) {
     float rate = u.dials[CUDA_DIAL_LR] * t.lr_mult;
-    return {(float)u.verdict[CUDA_VERDICT_SCALE], u.beta1, u.beta2, u.eps, u.dials[CUDA_DIAL_CORRECT2],
-            ADAMW ? rate * u.dials[CUDA_DIAL_CORRECT1] : rate,
-            ADAMW ? 1.0f - rate * t.weight_decay : t.weight_decay};
+    Rates r = {(float)u.verdict[CUDA_VERDICT_SCALE], u.beta1, u.beta2, u.eps, u.dials[CUDA_DIAL_CORRECT2],
+               ADAMW ? rate * u.dials[CUDA_DIAL_CORRECT1] : rate,
+               ADAMW ? 1.0f - rate * t.weight_decay : t.weight_decay};
+    if (!ADAMW && u.carry) r.carry = carry_of(u.carry, t.lr_mult, t.weight_decay);
+    return r;
+}
+
+/* What a tile's threads have summed, for carry_join. */
+DEVICE void put_sums(const CudaUpdateTensor &t, uint32_t tile, double (&sums)[CUDA_CARRY_SUMS]) {
+    __shared__ double part[THREADS / WARP];
+    carry_put(t.tiles + (int64_t)(tile - t.first_tile) * CUDA_CARRY_SUMS, sums, part);
 }
 
 template <bool ADAMW, typename W, typename M, typename V>
@@ -245,15 +284,17 @@ __global__ void __launch_bounds__(THREADS, (BLOCKS<W, M>))
         const Rates r = rates_of<ADAMW>(u, t);
         const uint64_t key = rng_fold(base, t.key);
         const int64_t begin = (int64_t)(tile - t.first_tile) * CUDA_UPDATE_TILE + threadIdx.x / WARP * (WARP * LANE);
+        double sums[CUDA_CARRY_SUMS] = {};
 #pragma unroll 1
         for (int s = 0; s < CUDA_UPDATE_TILE; s += THREADS * LANE) {
             int64_t first = begin + s, i = first + threadIdx.x % WARP * LANE; /* the warp's, the lane's */
             if (first >= t.count) break; /* the whole warp: 8-bit moments need all its lanes */
             if (u.aligned && first + WARP * LANE <= t.count)
-                update_lane<ADAMW, W, M, V, true>(u, t, r, key, i);
+                update_lane<ADAMW, W, M, V, true>(u, t, r, key, i, sums);
             else
-                update_lane<ADAMW, W, M, V, false>(u, t, r, key, i);
+                update_lane<ADAMW, W, M, V, false>(u, t, r, key, i, sums);
         }
+        if (!ADAMW && t.tiles) put_sums(t, tile, sums);
     }
 }
 
