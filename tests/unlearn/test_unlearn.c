@@ -342,3 +342,26 @@ TEST(a_run_is_found_with_its_data_from_another_folder) {
     EXPECT_OK(file_remove_tree(world_path("away/own.jsonl"), &e));
     expect_from_afar("../moved", npo, 1, "write where it is now into ../moved/config.yaml");
 }
+
+/* "the weights after 4 updates are not those that were logged", or other weights without a word. */
+TEST(a_request_that_would_replay_a_warm_up_is_refused) {
+    snug_make_job((SnugJob){1, 16, 32}); /* for its rows */
+    Ran r = snug_run("init --model gsa-512m --out %s --dtype fp32 --set n_layers=1 --set d_model=16 --set d_ffn=32 "
+                     "--set n_heads=2 --set n_kv_heads=1 --set d_head=8 --set vocab_size=%d --set n_indexer_heads=2 "
+                     "--set d_indexer=8 --set k_base=8 --set k_min=4 --set k_max=8",
+                     test_path("g"), SNUG_JOB_VOCAB);
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    r = snug_run("train --model %s --data %s --out %s --seq 32 --global-batch 4 --steps 6 --indexer-warmup-steps 3 "
+                 "--optimizer sgd --clip 0 --precision fp32 --threads 1 --pack off --step-log --step-log-stride 2",
+                 test_path("g"), test_path("rows.jsonl"), test_path("o"));
+    EXPECT(r.code == 0);
+    ran_free(&r);
+    for (int at = 2; at <= 5; at++) { /* states stand after 2 and 4 updates; 3 is the first without the warm-up */
+        r = snug_run("unlearn --run %s --method replay --at %d --out %s --overwrite", test_path("o"), at,
+                     test_path("u"));
+        bool refused = r.code == 1 && strstr(str_text(&r.err), "are a warm-up");
+        if (!EXPECT(refused == (at == 3)) || !EXPECT(refused || r.code == 0)) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+    }
+}
