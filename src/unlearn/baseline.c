@@ -39,9 +39,16 @@ static bool record_logp_entropy(const Task *t, Job *j, Err *e) {
     return true;
 }
 
-const Task task_scored = {.name = "unlearning", .record = record_logp, .loss = job_supervised_loss};
+static void scored_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+    ModelInput whole = j->in;
+    j->in = tuning_input(j);
+    job_supervised_loss(t, j, m, stat, roots);
+    j->in = whole;
+}
+
+const Task task_scored = {.name = "unlearning", .record = record_logp, .loss = scored_loss};
 const Task task_scored_entropy = {
-    .name = "unlearning", .record = record_logp_entropy, .loss = job_supervised_loss};
+    .name = "unlearning", .record = record_logp_entropy, .loss = scored_loss};
 
 /* ---- the rows of an update ---- */
 

@@ -23,7 +23,7 @@ typedef struct DensePass {
 
 /* The last step of a phase gives what the host reads: a hidden state further up is added to itself there. */
 static Tid record_pass(Program *p, const Job *j, const Model *m, bool hidden) {
-    ModelInput in = j->in;
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = hidden ? baseline_tap(&j->spec.m.config) : -1};
     in.id_order = NONE;
     model_hidden(p, m, &in, &out);
@@ -78,8 +78,9 @@ static bool record_own_beside(const Task *t, Job *j, Err *e) {
 static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     const DensePass *s = j->own;
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = -1};
-    model_hidden(p, m, &j->in, &out);
+    model_hidden(p, m, &in, &out);
     Tid logits = op_linear(p, "logits", out.hidden, m->head, NONE);
     op_token_sum(p, stat, j->weight, j->weight, j->divisor, 1);
     roots->root[roots->n++] = (Root){logits, s->d};
@@ -89,8 +90,9 @@ static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
 static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     const DensePass *s = j->own;
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = baseline_tap(&j->spec.m.config)};
-    model_hidden(p, m, &j->in, &out);
+    model_hidden(p, m, &in, &out);
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, logp, j->weight, j->divisor, -1), NONE};
     roots->root[roots->n++] = (Root){out.tap, s->d};
