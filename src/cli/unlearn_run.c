@@ -210,6 +210,8 @@ static bool check_same_data(const UnlearnRun *r, Err *e) {
 static bool plan_result(JobSetup *s, const LossSpec *loss, int64_t rows, int64_t apart, Err *e) {
     JobSpec *p = &s->spec;
     p->task = baseline_task(loss);
+    p->warmup_steps = 0; /* an indexer has had its own */
+    p->warmup_frozen = false;
     if (loss_has_model(loss) && opt_given(s->o, OPT_ADAPTER))
         return fail(
             e, ERR_USAGE,

@@ -32,6 +32,14 @@ typedef struct Tuning {
     float *direction; /* (hidden): rmu's unit vector */
 } Tuning;
 
+/* What the task's passes read: without the auxiliary losses of layers, whose tokens would have the rows' weights, also
+ * negative ones, and be unlearnt with the rows. */
+static inline ModelInput tuning_input(const Job *j) {
+    ModelInput in = j->in;
+    in.weight = in.divisor = NONE;
+    return in;
+}
+
 /* Rows first .. of one data set, at most a micro-batch of them, into the batch; gives how many. */
 int tuning_fill(Tuning *t, int first);
 

@@ -51,11 +51,10 @@ static void record_reference(Job *j, BaselineRing *r) {
  * their own would stand where the gradients of earlier micro-steps must not be written over. */
 static Tid reference_rows(Job *j, int tap_layer) {
     const BaselineRing *r = ring_of(j);
-    ModelInput in = j->in;
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = tap_layer};
     if (!r->reference) return NONE;
     in.id_order = NONE;
-    in.weight = in.divisor = NONE;
     model_hidden(&j->ring->p, r->reference, &in, &out);
     return tap_layer >= 0 ? out.tap : out.hidden;
 }
@@ -88,9 +87,10 @@ static bool record_hidden_beside(const Task *t, Job *j, Err *e) {
 static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     const BaselineRing *r = ring_of(j);
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = -1};
     HeadTarget target = {.terms = r->terms, .x = reference_rows(j, -1), .w = r->reference ? r->reference->head : NONE};
-    model_hidden(p, m, &j->in, &out);
+    model_hidden(p, m, &in, &out);
     Tid value = op_head_terms(p, out.hidden, m->head, j->labels, target, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, value, j->weight, j->divisor, -1), NONE};
     op_token_sum(p, r->told, value, r->told_weight, j->divisor, -1);
@@ -100,18 +100,26 @@ static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
 static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     const BaselineRing *r = ring_of(j);
+    ModelInput in = tuning_input(j);
     ModelOut out = {.tap_layer = baseline_tap(&j->spec.m.config)};
     Tid ref = reference_rows(j, out.tap_layer);
-    model_hidden(p, m, &j->in, &out);
+    model_hidden(p, m, &in, &out);
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
     Tid distance = op_row_distance(p, out.tap, ref, r->toward, r->terms);
     roots->root[roots->n++] = (Root){op_token_sum(p, r->told, logp, r->told_weight, j->divisor, -1), NONE};
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, distance, j->weight, j->divisor, 1), NONE};
 }
 
-static const Task task_scored = {.name = "unlearning", .record = record_scored, .loss = job_supervised_loss};
+static void scored_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
+    ModelInput whole = j->in;
+    j->in = tuning_input(j);
+    job_supervised_loss(t, j, m, stat, roots);
+    j->in = whole;
+}
+
+static const Task task_scored = {.name = "unlearning", .record = record_scored, .loss = scored_loss};
 static const Task task_scored_entropy = {
-    .name = "unlearning", .record = record_scored_entropy, .loss = job_supervised_loss};
+    .name = "unlearning", .record = record_scored_entropy, .loss = scored_loss};
 static const Task task_logits = {.name = "unlearning on logits", .record = record_logits, .loss = logits_loss};
 static const Task task_logits_beside = {
     .name = "unlearning on logits, beside a reference", .record = record_logits_beside, .loss = logits_loss};

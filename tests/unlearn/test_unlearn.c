@@ -1,5 +1,7 @@
 /* test_unlearn.c - snug unlearn from outside: corrected weights against retraining, the record of it, and refusals. */
 #include "base/file.h"
+#include "base/mem.h"
+#include "store/safetensors.h"
 #include "tests/snug.h"
 #include "tests/test.h"
 #include "tests/world.h"
@@ -341,4 +343,72 @@ TEST(a_run_is_found_with_its_data_from_another_folder) {
     expect_from_afar("../moved", npo, 1, "was trained on other rows than own.jsonl has now");
     EXPECT_OK(file_remove_tree(world_path("away/own.jsonl"), &e));
     expect_from_afar("../moved", npo, 1, "write where it is now into ../moved/config.yaml");
+}
+
+/* A gsa model of one layer in test_path("g"), trained in test_path("o"); in its first 3 updates the indexer alone
+ * learns. */
+static bool train_sparse(void) {
+    snug_make_job((SnugJob){1, 16, 32}); /* for its rows */
+    Ran made = snug_run("init --model gsa-512m --out %s --dtype fp32 --set n_layers=1 --set d_model=16 --set d_ffn=32 "
+                        "--set n_heads=2 --set n_kv_heads=1 --set d_head=8 --set vocab_size=%d --set d_indexer=8 "
+                        "--set n_indexer_heads=2 --set k_base=8 --set k_min=4 --set k_max=8",
+                        test_path("g"), SNUG_JOB_VOCAB);
+    Ran r = snug_run("train --model %s --data %s --out %s --seq 32 --global-batch 4 --steps 6 --optimizer sgd "
+                     "--clip 0 --precision fp32 --threads 1 --pack off --step-log --step-log-stride 2 "
+                     "--indexer-warmup frozen --indexer-warmup-steps 3",
+                     test_path("g"), test_path("rows.jsonl"), test_path("o"));
+    bool ok = EXPECT(made.code == 0 && r.code == 0);
+    if (!ok) test_note("%s%s", str_text(&made.err), str_text(&r.err));
+    ran_free(&made), ran_free(&r);
+    return ok;
+}
+
+/* "the weights after 4 updates are not those that were logged", or other weights without a word. */
+TEST(a_request_that_would_replay_a_warm_up_is_refused) {
+    if (!train_sparse()) return;
+    for (int at = 2; at <= 5; at++) { /* states stand after 2 and 4 updates, and the third is the warm-up's last */
+        Ran r = snug_run("unlearn --run %s --method replay --at %d --out %s --overwrite", test_path("o"), at,
+                         test_path("u"));
+        bool refused = r.code == 1 && strstr(str_text(&r.err), "are a warm-up");
+        if (!EXPECT(refused == (at == 3)) || !EXPECT(refused || r.code == 0)) test_note("%s", str_text(&r.err));
+        ran_free(&r);
+    }
+}
+
+/* Of a tensor of a model folder. Gives: mem_free. */
+static char *tensor_bytes(const char *folder, const char *name, int64_t *bytes) {
+    StSet s;
+    Err e = {0};
+    if (!EXPECT(st_open(&s, folder, &e))) return NULL;
+    const StTensor *t = st_find(&s, name);
+    char *data = t ? mem_alloc(*bytes = t->bytes) : NULL;
+    EXPECT(t && st_read(&s, t, data, 0, t->bytes, &e));
+    st_close(&s);
+    return data;
+}
+
+static bool is_same_tensor(const char *name) {
+    char from[600], to[600];
+    int64_t n = 0, m = 0;
+    snprintf(from, sizeof from, "%s/model", test_path("o"));
+    snprintf(to, sizeof to, "%s/model", test_path("u"));
+    char *a = tensor_bytes(from, name, &n), *b = tensor_bytes(to, name, &m);
+    bool same = a && b && n == m && !memcmp(a, b, (size_t)n);
+    mem_free(a), mem_free(b);
+    return same;
+}
+
+/* The updates were those of the run's warm-up: npo changed the indexer and nothing else. After another warm-up the
+ * indexer, whose loss had the weights of forgotten tokens, was driven away from attention. */
+TEST(a_loss_tunes_a_sparse_model_and_leaves_its_indexer_alone) {
+    static const char *const methods[] = {"npo", "gradascent", "pdu", "rmu"};
+    if (!train_sparse()) return;
+    forget("1\n2\n");
+    for (int i = 0; i < COUNT_OF(methods); i++) {
+        char flags[100];
+        snprintf(flags, sizeof flags, "--method %s --lr 1e-2 --epochs 2 --global-batch 2", methods[i]);
+        json_decref(unlearn(flags));
+        EXPECT(!is_same_tensor("model.layers.0.self_attn.q_proj.weight"));
+        EXPECT(is_same_tensor("model.layers.0.self_attn.indexer.query_proj.weight"));
+    }
 }
