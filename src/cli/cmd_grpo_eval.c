@@ -23,7 +23,7 @@ static const char *const policy_names[POLICIES] = {"base", "tuned"};
 
 typedef struct Policy {
     const char *model;
-    char adapter[1100]; /* "": none */
+    const char *adapter; /* "": none */
     Rollout answers[KINDS];
     double *reward[KINDS]; /* by completion */
     double *best;          /* by item: of the drawn ones */
@@ -55,16 +55,13 @@ static bool find_tuned(Comparison *c, Err *e) {
     static const char *const places[] = {"", "/adapter", "/model"};
     Policy *base = &c->policy[BASE], *tuned = &c->policy[TUNED];
     base->model = tuned->model = c->base.has_folder ? c->base.folder : opt_text(c->o, OPT_MODEL);
+    base->adapter = tuned->adapter = "";
     for (int i = 0; i < COUNT_OF(places); i++) {
         snprintf(c->tuned, sizeof c->tuned, "%s%s", dir, places[i]);
-        if (file_exists(file_in(c->tuned, "adapter_config.json").s)) {
-            snprintf(tuned->adapter, sizeof tuned->adapter, "%s", c->tuned);
-            return true;
-        }
-        if (file_exists(file_in(c->tuned, "config.json").s)) {
-            tuned->model = c->tuned;
-            return true;
-        }
+        if (file_exists(file_in(c->tuned, "adapter_config.json").s)) tuned->adapter = c->tuned;
+        else if (file_exists(file_in(c->tuned, "config.json").s)) tuned->model = c->tuned;
+        else continue;
+        return true;
     }
     return fail(e, ERR_FAIL,
                 "--tuned %s: holds neither a model (config.json) nor an adapter (adapter_config.json)", dir);
@@ -321,8 +318,7 @@ static bool report(Comparison *c, Err *e) {
 
 static bool run(Comparison *c, Err *e) {
     const char *out = opt_text(c->o, OPT_OUT);
-    if (out && !opt_flag(c->o, OPT_OVERWRITE) && file_exists(out))
-        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
+    if (out && !lines_may_write(out, opt_flag(c->o, OPT_OVERWRITE), e)) return false;
     if (!prepare(c, e)) return false;
     make_room(c);
     bool ok = answer_all(c, e);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/cmd.h"
+#include "cli/lines.h"
 #include "cli/reason_run.h"
 #include "comm/ranks.h"
 #include "reason/report.h"
@@ -196,14 +197,6 @@ static bool check_options(const Options *o, Err *e) {
     return true;
 }
 
-/* Where the results go: nothing there that would be lost, unless it is ours to go on with. */
-static bool check_out(const Options *o, const char *progress, Err *e) {
-    const char *out = opt_text(o, OPT_OUT);
-    if (file_exists(out) && !opt_flag(o, OPT_OVERWRITE) && !file_exists(progress))
-        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
-    return true;
-}
-
 static void progress_path(char *to, int64_t room, const Options *o) {
     char part[1200];
     results_rank_path(part, sizeof part, opt_text(o, OPT_OUT), (int)opt_int(o, OPT_RANK));
@@ -236,7 +229,8 @@ static bool reason(const Options *o, Err *e) {
     char progress[1300];
     if (!check_options(o, e)) return false;
     progress_path(progress, sizeof progress, o);
-    if (!check_out(o, progress, e)) return false;
+    bool ours = file_exists(progress); /* to go on with */
+    if (!ours && !lines_may_write(opt_text(o, OPT_OUT), opt_flag(o, OPT_OVERWRITE), e)) return false;
     if (opt_flag(o, OPT_MERGE)) return merge(o, NULL, e);
     ReasonRun run = {.o = o};
     PipelineSpec spec = pipeline_spec(o);

@@ -10,6 +10,7 @@
 #include "cli/cmd.h"
 #include "cli/gen_setup.h"
 #include "cli/jobs.h"
+#include "cli/lines.h"
 #include "cli/show.h"
 #include "cli/sub_command.h"
 #include "obs/sensors.h"
@@ -259,9 +260,8 @@ static bool report(Evaluation *v, Err *e) {
 
 /* An evaluation that took hours is not replaced by a slip. */
 static bool check_out(const Options *o, Err *e) {
-    if (!opt_given(o, OPT_OUT) || opt_flag(o, OPT_OVERWRITE)) return true;
-    FilePath path = file_in(opt_text(o, OPT_OUT), "TOFU_EVAL.json");
-    return !file_exists(path.s) || fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path.s);
+    const char *out = opt_text(o, OPT_OUT);
+    return !out || lines_may_write(file_in(out, "TOFU_EVAL.json").s, opt_flag(o, OPT_OVERWRITE), e);
 }
 
 /* The retrained model's truth ratios are those of the same questions. */

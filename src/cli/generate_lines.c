@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "cli/generate.h"
+#include "cli/lines.h"
 
 static void log_path(char to[1100], const char *out) { snprintf(to, 1100, "%.1000s.progress", out); }
 
@@ -27,8 +28,7 @@ bool lines_check(const Options *o, bool *whole, Err *e) {
         return fail(e, ERR_FAIL, "%s: holds answers of an interrupted run; --resume goes on, --overwrite begins anew",
                     log);
     *whole = resume && file_exists(out) && !file_exists(log);
-    return !file_exists(out) || *whole || file_exists(log) ||
-           fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", out);
+    return *whole || file_exists(log) || lines_may_write(out, false, e);
 }
 
 void lines_init(AnswerLines *l, const char *out, int64_t n, const GenerateHooks *hooks) {

@@ -7,11 +7,14 @@
 
 enum { WRITE_BYTES = 1 << 16 };
 
+bool lines_may_write(const char *path, bool overwrite, Err *e) {
+    return overwrite || !file_exists(path) ||
+           fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
+}
+
 bool lines_begin(Lines *l, const char *path, bool overwrite, Err *e) {
     *l = (Lines){.to_file = path != NULL};
-    if (path && !overwrite && file_exists(path))
-        return fail(e, ERR_FAIL, "%s: is already there; give --overwrite to replace it", path);
-    return !path || file_begin(&l->file, path, e);
+    return !path || (lines_may_write(path, overwrite, e) && file_begin(&l->file, path, e));
 }
 
 static bool pour(Lines *l, Err *e) {

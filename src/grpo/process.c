@@ -244,7 +244,8 @@ int64_t scorer_pending(const Scorer *s) {
     return n;
 }
 
-void scorer_pump(Scorer *s, int milliseconds) {
+/* Moves what can be moved, waiting at most so long for something to do. */
+static void pump(Scorer *s, int milliseconds) {
     ChildWait wait[SCORER_MOST];
     int n = s->spec.processes;
     double now = sensors_seconds(), until = now + milliseconds * 1e-3;
@@ -293,7 +294,7 @@ static void warn_of_failures(Scorer *s) {
 
 bool scorer_finish(Scorer *s, bool (*keep_going)(void *user), void *user, Err *e) {
     while (scorer_pending(s)) {
-        scorer_pump(s, LOOK_MS);
+        pump(s, LOOK_MS);
         warn_of_failures(s);
         if (!keep_going || keep_going(user)) continue;
         int64_t left = scorer_pending(s);

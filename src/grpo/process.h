@@ -15,7 +15,7 @@
  * once, and further samples are SCORE_DIED without a process. Whatever a process writes beside its reply ends it too,
  * as nobody can tell what the next line would answer.
  *
- * One thread owns a scorer. Nothing here waits but scorer_pump and scorer_finish. Memory is bounded: what was
+ * One thread owns a scorer. Nothing here waits but scorer_finish. Memory is bounded: what was
  * submitted, and reply_bytes for each process. */
 #ifndef GRPO_PROCESS_H
 #define GRPO_PROCESS_H
@@ -66,15 +66,13 @@ typedef struct ScorerFacts {
 typedef struct Scorer Scorer;
 
 /* Starts the processes: a command that cannot be started is refused at once. fn is called for each sample, from
- * inside scorer_pump. Gives: scorer_close. */
+ * inside scorer_finish. Gives: scorer_close. */
 bool scorer_open(Scorer **s, const ScorerSpec *spec, ScoreFn *fn, void *user, Err *e);
 void scorer_close(Scorer *s); /* a second for the processes to leave by themselves; NULL is fine */
 
 /* name: what messages call the sample, "item 17, sample 3". Copies both. */
 void scorer_submit(Scorer *s, int64_t id, const char *name, const char *line);
 int64_t scorer_pending(const Scorer *s);
-void scorer_pump(Scorer *s,
-                 int milliseconds); /* moves what can be moved, waiting at most so long for something to do */
 
 /* Until nothing is pending. keep_going (may be NULL) is asked five times a second; once it says no, what is pending is
  * dropped, its processes are ended, and the call is refused. */

@@ -197,18 +197,18 @@ static double no_leak(const RewardInput *in) {
 /* ---- the table ---- */
 
 static const Reward table[] = {
-    {"accuracy", accuracy, "1 where the final answer means the same as the gold"},
-    {"easy_math", easy_math, "1 where the gold number stands in the last 50 characters"},
-    {"classification", classification, "0.7 for the right class, up to 0.3 for a short answer"},
-    {"poem", reward_poem, "rhyme, diversity, length, coherence; less for repeated lines"},
-    {"exact", exact, "1 where answer and gold have the same words"},
-    {"last_number", last_number, "1 where the last number is the gold's"},
-    {"f1", f1, "F1 of the words of answer and gold"},
-    {"bleu", bleu, "smoothed BLEU-4 of answer and gold"},
-    {"length", length, "characters of the answer / 100, at most 1"},
-    {"constant", constant, "0.5"},
-    {"gold_match", gold_match, "1 where the answer is the gold's text, else F1"},
-    {"no_leak", no_leak, "0 where the policy's text states the gold and the question does not"},
+    {"accuracy", accuracy},              /* 1 where the final answer means the same as the gold */
+    {"easy_math", easy_math},            /* 1 where the gold number stands in the last 50 characters */
+    {"classification", classification},  /* 0.7 for the right class, up to 0.3 for a short answer */
+    {"poem", reward_poem},               /* rhyme, diversity, length, coherence; less for repeated lines */
+    {"exact", exact},                    /* 1 where answer and gold have the same words */
+    {"last_number", last_number},        /* 1 where the last number is the gold's */
+    {"f1", f1},                          /* F1 of the words of answer and gold */
+    {"bleu", bleu},                      /* smoothed BLEU-4 of answer and gold */
+    {"length", length},                  /* characters of the answer / 100, at most 1 */
+    {"constant", constant},              /* 0.5 */
+    {"gold_match", gold_match},          /* 1 where the answer is the gold's text, else F1 */
+    {"no_leak", no_leak},                /* 0 where the policy's text states the gold and the question does not */
 };
 
 static const struct {

@@ -47,7 +47,6 @@ typedef double RewardFn(const RewardInput *in); /* NAN: it cannot say */
 typedef struct Reward {
     const char *name;
     RewardFn *fn;
-    const char *about; /* one line */
 } Reward;
 
 enum { REWARDS_MOST = 8 }; /* of one run */

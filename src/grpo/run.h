@@ -77,7 +77,6 @@ typedef struct GrpoRun {
     GrpoFacts facts;
     double reward_first, reward_last, apart_most; /* apart: |sampled - trained| log-probability, over all updates */
     ScoreMean before, after;                      /* mean reward of the held-out items */
-    int64_t step; /* of the rollout at hand, for samples */
     int64_t text_requests; /* of the heap, after the first update: prompts, answers, rewards and tables, all freed
                               again */
 } GrpoRun;

@@ -82,7 +82,5 @@ bool ring_warm(Ring *r, void (*play)(void *user), void *user, Err *e);
 int64_t ring_in_use(const Ring *r); /* what --budget is about: the device's memory, on the CPU the process's */
 void ring_measure(Ring *r);         /* samples the peak */
 int64_t ring_most_bytes(const Ring *r); /* the most so far, as ring_process_bytes counts: for others to see */
-/* Device memory taken since the last look, less so much that is accounted for: that ledger line's. */
-void ring_measure_line(Ring *r, const char *line, int64_t less_bytes);
 
 #endif

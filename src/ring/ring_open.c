@@ -7,16 +7,25 @@
 #include "obs/sensors.h"
 #include "ring/ring.h"
 
+/* Device memory taken since the last look, less so much that is accounted for: that ledger line's. */
+static void measure_line(Ring *r, const char *name, int64_t less_bytes) {
+    int64_t now = r->b->in_use(r->b);
+    if (now < 0) return;
+    LedgerLine *line = ledger_find(&r->ledger, POOL_DEVICE, name);
+    if (line) line->measured_bytes = MAX2(line->measured_bytes, 0) + now - r->seen_bytes - less_bytes;
+    r->seen_bytes = now;
+}
+
 bool ring_open(Ring *r, Backend *b, Err *e) {
     r->b = b;
-    ring_measure_line(r, "context", 0);
+    measure_line(r, "context", 0);
     const int64_t *bytes = r->placement.arena_bytes;
     Work work;
     work_begin(&work, WORK_BYTES, 0, "taking %s of memory", units_bytes(bytes[POOL_DEVICE] + bytes[POOL_PINNED]).s);
     bool ok = exec_open(&r->x, &r->p, b, bytes, e);
     work_end(&work);
     if (!ok) return false;
-    ring_measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
+    measure_line(r, "mappings", r->x.pool_bytes[POOL_DEVICE]);
     return true;
 }
 
@@ -33,13 +42,13 @@ bool ring_settle(Ring *r, Err *e) {
 bool ring_warm(Ring *r, void (*play)(void *user), void *user, Err *e) {
     enum { PLAYS = 2 };
     Work work;
-    ring_measure_line(r, "code", 0); /* of what was played while loading */
+    measure_line(r, "code", 0); /* of what was played while loading */
     work_begin(&work, WORK_COUNT, PLAYS, "warming up: every phase is played before the first step");
     for (int i = 0; i < PLAYS; i++) {
         if (!work_on(&work, i, e)) return false;
         play(user);
         if (!exec_sync(&r->x, e)) return false;
-        ring_measure_line(r, i ? "graphs" : "code", 0);
+        measure_line(r, i ? "graphs" : "code", 0);
     }
     work_end(&work);
     return true;
@@ -57,12 +66,4 @@ void ring_measure(Ring *r) {
 
 int64_t ring_most_bytes(const Ring *r) {
     return r->b->host_memory ? process_memory().peak_bytes : r->peak_bytes;
-}
-
-void ring_measure_line(Ring *r, const char *name, int64_t less_bytes) {
-    int64_t now = r->b->in_use(r->b);
-    if (now < 0) return;
-    LedgerLine *line = ledger_find(&r->ledger, POOL_DEVICE, name);
-    if (line) line->measured_bytes = MAX2(line->measured_bytes, 0) + now - r->seen_bytes - less_bytes;
-    r->seen_bytes = now;
 }

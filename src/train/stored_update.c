@@ -48,7 +48,7 @@ static Tid theta_of(const Program *p, Tid weight) {
 static void lay_out_tensor(StoredUpdate *s, const Program *p, Tid weight) {
     StoredTensor *t = &s->tensor[s->n];
     StTensor *entry = &s->entry[s->n++];
-    *t = (StoredTensor){.weight = weight, .theta = theta_of(p, weight), .count = prog_elements(p, weight),
+    *t = (StoredTensor){.theta = theta_of(p, weight), .count = prog_elements(p, weight),
                         .at = s->image_bytes, .before = s->before_bytes, .first_tile = s->tiles};
     int64_t bytes = tensor_bytes(s->format, t->count);
     bool plain = format_table[s->format].plain;

@@ -16,7 +16,7 @@
 enum { STORED_TILE = 1 << 14, STORED_TILE_BYTES = 4 * STORED_TILE };
 
 typedef struct StoredTensor {
-    Tid weight, theta;
+    Tid theta; /* the slot whose update it is: a weight or its master */
     int64_t count;
     int64_t at;     /* of its first byte, in an image of all of them */
     int64_t before; /* the same in a copy of theta */
