@@ -7,7 +7,7 @@
 #include "cli/show.h"
 #include "gen/engine.h"
 
-enum { GEN_STOP_IDS = 16, GEN_STOP_TEXTS = 16 };
+enum { GEN_STOP_IDS = 16 };
 
 typedef struct StopIds { /* any of them ends an answer */
     int32_t id[GEN_STOP_IDS];

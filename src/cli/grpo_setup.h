@@ -39,8 +39,7 @@ bool grpo_setup_read(GrpoSetup *g, const Options *o, const Words *policy, Err *e
 
 Sampling grpo_setup_evaluator_sampling(const Options *o);
 GrpoGenerator grpo_setup_voice(const Words *w, const StopIds *stop, Sampling how); /* keeps both */
-bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens,
-                       Err *e); /* --evaluator-url; keeps texts of o */
+bool grpo_setup_remote(RemoteSpec *r, const Options *o, int64_t max_tokens, Err *e); /* --evaluator-url; keeps o */
 
 enum { REWARD_COMMAND_WORDS = 64 };
 typedef struct RewardSetup { /* stays where it is while the set is used */

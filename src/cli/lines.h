@@ -12,8 +12,7 @@ typedef struct Lines {
     Str text; /* add to it, then lines_pour */
 } Lines;
 
-/* Nothing is there yet, or it may be replaced. */
-bool lines_may_write(const char *path, bool overwrite, Err *e);
+bool lines_may_write(const char *path, bool overwrite, Err *e); /* nothing is there, or it may be replaced */
 /* path NULL: standard output. A file that is there is refused unless `overwrite`. */
 bool lines_begin(Lines *l, const char *path, bool overwrite, Err *e);
 bool lines_pour(Lines *l, Err *e);              /* hands on what has gathered, once it is worth it */

@@ -91,10 +91,9 @@ static void add_wrapped(Str *out, const char *text, int indent, int at) {
     str_add_char(out, '\n');
 }
 
-/* The choices without their other spellings: "cosine|linear|constant". */
-static void add_choices(Str *out, const char *choices) {
+void options_add_choices(Str *out, const char *choices, const char *between) {
     for (const char *c = choices; *c; c += strcspn(c, "|"), c += *c == '|') {
-        str_add(out, c == choices ? "" : "|");
+        str_add(out, c == choices ? "" : between);
         str_add_bytes(out, c, (int64_t)strcspn(c, "=|"));
     }
 }
@@ -105,7 +104,7 @@ static void add_left(Str *out, const OptRow *row) {
     if (row->type == OPT_FLAG) return;
     str_add(out, row->bare ? " [" : " ");
     if (row->type == OPT_CHOICE)
-        add_choices(out, row->choices);
+        options_add_choices(out, row->choices, "|");
     else if (row->type == OPT_LIST && row->choices)
         str_add(out, "A,B,...");
     else if (row->type == OPT_INT)
@@ -125,7 +124,7 @@ static void add_facts(Str *out, const OptRow *row, Command c) {
     Str facts = {0}; /* each behind a "; " */
     if (row->type == OPT_LIST && row->choices) {
         str_add(&facts, "; ");
-        add_choices(&facts, row->choices);
+        options_add_choices(&facts, row->choices, "|");
     }
     if (fallback && row->type != OPT_FLAG) str_addf(&facts, "; default %s", fallback);
     bool number = row->type == OPT_INT || row->type == OPT_REAL;

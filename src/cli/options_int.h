@@ -25,6 +25,9 @@ bool options_put(Options *o, const OptHit *hit, const char *text, OptSource sour
 bool options_off_says_nothing(const Options *o, const OptHit *hit, const char *text, OptSource source);
 void options_forget(Options *o, OptId id); /* back to unset */
 
+/* The choices without their other spellings: "cosine|linear|constant". */
+void options_add_choices(Str *out, const char *choices, const char *between);
+
 /* ---- values (options_value.c) ---- */
 int options_choice(const char *choices, const char *word); /* which of "cosine|linear=..." it is; -1: none */
 const char *options_number_text(Arena *a, double number);  /* in the one spelling of a value's text */

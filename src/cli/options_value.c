@@ -85,12 +85,7 @@ static bool refuse_choice(const Options *o, const OptRow *row, const char *where
     const char *why = elsewhere_why_not(o->command, (OptId)(row - option_rows), text);
     if (why) return fail(e, ERR_USAGE, "%s: there is no %s: %s", where, text, why);
     Str names = {0};
-    for (const char *c = row->choices; *c; c += *c == '|') {
-        int len = (int)strcspn(c, "=|");
-        str_add(&names, names.len ? ", " : "");
-        str_add_bytes(&names, c, len);
-        c += strcspn(c, "|");
-    }
+    options_add_choices(&names, row->choices, ", ");
     if (row->type == OPT_LIST) str_add(&names, ", all");
     fail(e, ERR_USAGE, "%s: '%s' is not one of: %s", where, text, str_text(&names));
     str_free(&names);

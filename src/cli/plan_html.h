@@ -35,8 +35,7 @@ void page_end_section(Str *out);
 
 void page_changes(Str *out, const json_t *changes);
 void page_savings(Str *out, const PlanPage *page);
-void page_other_tables(Str *out,
-                       const json_t *plan); /* ladder, cards, batches, compared, models, slots that fit */
+void page_other_tables(Str *out, const json_t *plan); /* ladder, cards, batches, compared, models, slots that fit */
 void page_phases(Str *out, const json_t *phases);
 
 /* ---- the rest ---- */

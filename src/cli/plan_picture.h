@@ -32,8 +32,7 @@ void picture_areas(Str *out, const Picture *p); /* one <path class="cN"> a class
 bool picture_label(const Picture *p, int line, BandLabel *label); /* line -1: what stands beside the arena */
 const char *picture_line_name(const Picture *p, int line);
 int64_t picture_line_bytes(const Picture *p, int line); /* at the peak */
-double picture_grid(double top,
-                    double *unit); /* distance of grid lines in units of *unit, which is 1 GiB or 1 MiB */
+double picture_grid(double top, double *unit); /* distance of grid lines in units of *unit, which is 1 GiB or 1 MiB */
 void picture_peak_text(Str *out, const Picture *p);
 int64_t picture_phase_peak(const Timeline *t, const Phase *phase); /* bytes alive in it at most */
 

@@ -12,8 +12,7 @@
 typedef enum RuleStage {
     RULE_OPTIONS, /* as soon as the options are there */
     RULE_MODEL,   /* once the model and the adapter are known */
-    RULE_RUN,     /* once the run's length and device are */
-    RULE_STAGES
+    RULE_RUN      /* once the run's length and device are */
 } RuleStage;
 
 typedef struct RuleFacts {

@@ -61,10 +61,8 @@ json_t *setup_history_job(const JobSetup *j, Err *e) {
 
 void setup_history_folder(char *to, size_t size, const Options *o) {
     const char *given = opt_text(o, OPT_STEP_LOG);
-    if (strcmp(given, "auto"))
-        snprintf(to, size, "%s", given);
-    else
-        snprintf(to, size, "%s/step-log", opt_text(o, OPT_OUT));
+    bool own = !strcmp(given, "auto");
+    snprintf(to, size, "%s", own ? file_in(opt_text(o, OPT_OUT), "step-log").s : given);
 }
 
 bool setup_history_updates(Format *f, const Options *o) {
