@@ -14,7 +14,7 @@ bool file_is_dir(const char *path);
 bool file_is_special(const char *path); /* a device, a pipe, a socket, or a link to one */
 bool file_size(const char *path, int64_t *bytes, Err *e);
 typedef struct FilePath {
-    char s[1280];
+    char s[1280]; /* what is longer is cut, and so no name of a file that is there */
 } FilePath;
 FilePath file_in(const char *folder, const char *name); /* "folder/name" */
 const char *file_last_name(const char *path); /* the last part of a path; one that ends in '/': all of it; borrows */

@@ -15,8 +15,8 @@
  * once, and further samples are SCORE_DIED without a process. Whatever a process writes beside its reply ends it too,
  * as nobody can tell what the next line would answer.
  *
- * One thread owns a scorer. Nothing here waits but scorer_finish. Memory is bounded: what was
- * submitted, and reply_bytes for each process. */
+ * One thread owns a scorer. Nothing here waits but scorer_finish. Memory is bounded: what was submitted, and
+ * reply_bytes for each process. */
 #ifndef GRPO_PROCESS_H
 #define GRPO_PROCESS_H
 
