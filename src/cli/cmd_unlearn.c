@@ -97,9 +97,9 @@ static bool check_warmup(const UnlearnRun *r, int64_t first, int64_t end, Err *e
     int64_t from = s ? s->step : 0, warmup = r->base.spec.warmup_steps;
     return from >= MIN2(end, warmup) ||
            fail(e, ERR_FAIL,
-                "--run %s: its first %" PRId64 " updates are a warm-up (--indexer-warmup-steps), which is not replayed, "
-                "and this would begin at update %" PRId64 ". Methods without a log (--method npo, ...) need no replay; "
-                "a run for it is trained with --indexer-warmup none",
+                "--run %s: its first %" PRId64
+                " updates are a warm-up (--indexer-warmup-steps), which is not replayed, and this would begin at update "
+                "%" PRId64 ". Methods without a log (--method npo, ...) need no replay; a run for it is trained with --indexer-warmup none",
                 r->folder, warmup, from);
 }
 

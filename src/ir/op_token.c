@@ -16,7 +16,7 @@
  *                   (on a GPU a chunk at a time; fresh: the first is then rounded to nearest)
  *   head_sweep      in x w labels dlogp(N) beta? clock         out logp(N) lse(N) dx(N,C)? dw(V,C)?
  *                   both in one pass over the chunks, the gradient written over the logits (made by plan/sweep)
- *   With terms(N,HEAD_TERMS) these three compute for a row, in place of log p(label), what a loss makes of all its logits
+ *   With terms(N,HEAD_TERMS) these three compute for a row, in place of log p(label), what a loss makes of its logits:
  *       LABEL log p(label) + TARGET sum_i q_i log p_i + ENTROPY H(q) - MARGIN (max z - mean z)^2
  *   z: its logits, p = softmax(z), q = softmax(z' - LOWERED at the label), z' = target_x target_w^T scaled as z is (no
  *   target: TARGET and ENTROPY count as 0). So distillation is TARGET 1, and -KL(q || p) is TARGET 1, ENTROPY 1. The
@@ -126,7 +126,8 @@ static const char *head_shape(const Program *p, const Step *s) {
     if (!h.target_x != !h.target_w || (h.target_x && !h.terms)) return "a target is hidden rows, a weight and terms";
     if (h.target_x && prog_cols(p, h.target_x) != prog_cols(p, h.target_w)) return "the target's x and w differ";
     if (h.target_x && prog_rows(p, h.target_w) != prog_rows(p, h.w)) return "the target has another vocabulary";
-    if (h.target_x && prog_t(p, h.target_x)->format != prog_t(p, h.x)->format) return "the target's rows differ in format";
+    if (h.target_x && prog_t(p, h.target_x)->format != prog_t(p, h.x)->format)
+        return "the target's rows differ in format";
     return NULL;
 }
 
@@ -192,7 +193,8 @@ static int64_t head_device_workspace(const Program *p, const Step *s) {
     int64_t cast = device_cast_bytes(vocabulary, width, prog_t(p, h.w)->format, format);
     if (h.target_x) {
         bytes *= 2;
-        cast = MAX2(cast, device_cast_bytes(vocabulary, prog_cols(p, h.target_w), prog_t(p, h.target_w)->format, format));
+        const Tensor *w = prog_t(p, h.target_w);
+        cast = MAX2(cast, device_cast_bytes(vocabulary, w->dim[1], w->format, format));
     }
     bool direct = op_is_fresh(s) && rows == prog_rows(p, h.x); /* one chunk, written as it is kept */
     int64_t stage = h.dw && !direct ? device_stage_bytes(vocabulary, width, prog_t(p, h.dw)->format) : 0;

@@ -207,8 +207,11 @@ static bool check_spec(const JobSpec *s, Err *e) {
                     "--quantize-head int8: a head that is trained is not quantised; it goes with --mode lora");
     if (s->update_in_backward && (s->accum > 1 || !job_can_update_early(s)))
         return fail(e, ERR_USAGE, "--update-in-backward on: %s; leave the update behind backward",
-                    s->accum > 1 ? "micro-batches are added up before an update"
-                                 : "with fp16 an update may have to be taken back");
+                    s->accum > 1           ? "micro-batches are added up before an update"
+                    : s->warmup_steps      ? "an indexer's warm-up has updates of its own"
+                    : s->gradient_noise    ? "the noise of gradients is measured before an update"
+                    : s->whole_updates     ? "an update is written as a whole or not at all"
+                                           : "with fp16 an update may have to be taken back");
     if (mem_mul(s->micro_batch, s->seq) < 0 || s->micro_batch * s->seq > INT32_MAX)
         return fail(e, ERR_USAGE, "--micro-batch x --seq: more than %d tokens", INT32_MAX);
     if (!is_countable(s))

@@ -46,7 +46,8 @@ int tuning_fill(Tuning *t, int first);
 /* baseline_ring.c, for losses beyond log-probabilities. */
 int64_t dense_bytes(const LossSpec *s, const JobSpec *job); /* of host memory */
 void dense_begin(Tuning *t, Arena *a);
-/* The passes of an update, whose rows are laid out, counted and weighted; gives the loss of what loss_weights did not. */
+/* The passes of an update, whose rows are laid out, counted and weighted; gives the part of its loss that loss_weights
+ * did not. */
 bool dense_step(Tuning *t, const Update *u, double *loss, Err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* baseline_ring.c - what the losses record on the ring, and what they put into an update's micro-steps.
  *
  * Losses of log-probabilities have a phase that scores labels, and a supervised step with token weights. Those on whole
- * logits are terms of the chunked head (ir/op_token.c, "With terms"), rmu is row_distance: both are a coefficient or a few
+ * logits are terms of the chunked head (ir/op_token.c, "With terms"), rmu is row_distance: both are a few coefficients
  * for every token, so no logits and no hidden states pass the host. A reference that such a loss compares with is a
  * frozen copy of the weights, or with adapters the weights without them; its forward pass is part of the micro-step. */
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_head_terms.c - a head by the terms of a loss, and distances of hidden rows, on the GPU against the CPU. Logits are
- * kept in the format of the hidden rows here, in fp32 there (test_head.c). */
+/* test_head_terms.c - a head by the terms of a loss, and distances of hidden rows, on the GPU against the CPU. Logits
+ * are kept in the format of the hidden rows here, in fp32 there (test_head.c). */
 #include "base/rng.h"
 #include "tests/cuda/cuda_test.h"
 

@@ -1,4 +1,4 @@
-/* head_terms.c - cross-entropy to another model's distribution, its entropy, and the margin of the logits, of one row. */
+/* head_terms.c - one row of logits: cross-entropy to another model's distribution, its entropy, the logits' margin. */
 #include "backend/cpu/head_terms.h"
 
 #include <math.h>
