@@ -115,7 +115,7 @@ static bool convert_dense(const Options *o, Err *e) {
     const char *from = o->positional[0];
     ModelFiles m;
     FolderOut f;
-    int64_t heap, drawn;
+    int64_t heap, drawn = 0;
     if (!setup_check_out(o, e) || !setup_model_named(&m, "convert", from, e)) return false;
     if (!m.has_folder)
         return fail(e, ERR_FAIL,

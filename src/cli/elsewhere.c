@@ -175,6 +175,7 @@ const Elsewhere elsewhere[] = {
     IDLE("config-name", "*", "the command itself says what is done",
          .commands = ON_UNLEARN | ON_UNLEARN_EVAL | ON_TRAIN),
     MEANS("dataset-name", "*", "data=*", .commands = ON_GRPO),
+    MEANS("dataset-name", "*", "dataset=*", .commands = ON_REASON),
     NOT("dataset-name", "*", NOTHING_LOADED "; give the file with --data FILE", .commands = ON_ALL & ~ON_REASON),
     IDLE("dataset-num-proc|preprocessing-num-workers", "*", "rows are encoded while they are read"),
     IDLE("group-by-length|padding-free|pad-to-sequence-len", NULL,

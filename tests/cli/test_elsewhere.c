@@ -22,6 +22,14 @@ static const char *said(const Options *o, OptId id) { /* of a list its first */
 
 /* ---- the table ---- */
 
+/* A command that a row is for: train, or where it is not for train the first of its own. */
+static Command command_of(const Elsewhere *row) {
+    int c = 0;
+    if (!row->commands || row->commands >> CMD_TRAIN & 1) return CMD_TRAIN;
+    while (!(row->commands >> c & 1)) c++;
+    return (Command)c;
+}
+
 TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
     for (int i = 0; i < elsewhere_count(); i++) {
         const Elsewhere *row = &elsewhere[i];
@@ -33,7 +41,7 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
             Options o;
             Err e;
             OptHit hit;
-            if (!EXPECT(options_lookup(&hit, CMD_TRAIN, name))) continue;
+            if (!EXPECT(options_lookup(&hit, command_of(row), name))) continue; /* `dataset` is data to train */
             EXPECT_STR(option_rows[hit.id].name, name);
             if (!strcmp(value, "*")) continue; /* whatever was given */
             bool trains = option_rows[hit.id].commands & ON_TRAIN;
@@ -43,14 +51,6 @@ TEST(elsewhere_rows_mean_options_that_exist_in_their_one_spelling) {
             options_free(&o);
         }
     }
-}
-
-/* A command that a row is for: train, or where it is not for train the first of its own. */
-static Command command_of(const Elsewhere *row) {
-    int c = 0;
-    if (!row->commands || row->commands >> CMD_TRAIN & 1) return CMD_TRAIN;
-    while (!(row->commands >> c & 1)) c++;
-    return (Command)c;
 }
 
 TEST(elsewhere_rows_are_no_names_of_our_own) {

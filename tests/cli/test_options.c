@@ -683,3 +683,14 @@ TEST(options_json_holds_the_job_and_not_the_invocation) {
     json_decref(map);
     options_free(&o);
 }
+
+/* TRL's `dataset_name` in a file was passed over as another command's option: "--data is missing". */
+TEST(a_data_set_named_in_a_file_is_the_data_of_grpo) {
+    static const char yaml[] = "model_name_or_path: m\ndataset_name: rows.jsonl\nnum_generations: 4\n";
+    Options o;
+    Err e = {0};
+    EXPECT_OK(parse_file(&o, CMD_GRPO, yaml, "--out|o", &e));
+    EXPECT_STR(opt_text(&o, OPT_DATA), "rows.jsonl");
+    options_free(&o);
+    expect_file_refused("dataset_name: rows.jsonl\n", ERR_USAGE, "--data FILE");
+}

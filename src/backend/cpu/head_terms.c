@@ -5,18 +5,20 @@
 
 enum { PIECE = 1024 };
 
-static bool has_target(const TermsRow *r) {
+static bool has_target(const TermsRow *r) { /* some term reads it */
     return r->target && (r->terms[TERM_TARGET] != 0.0f || r->terms[TERM_ENTROPY] != 0.0f);
 }
 
 static float log_sum_exp(const float *x, int64_t n) {
     float top = cpu_max(x, n), e[PIECE];
     double sum = 0;
-    for (int64_t i = 0; i < n; i += PIECE) {
+    int64_t i = 0;
+    do { /* a vocabulary is never empty */
         int64_t k = MIN2(PIECE, n - i);
         cpu_exp(e, x + i, top, k);
         sum += cpu_sum(e, k);
-    }
+        i += PIECE;
+    } while (i < n);
     return (float)((double)top + log(sum));
 }
 
@@ -71,18 +73,23 @@ CPU_VECTOR static void add(float *restrict x, const float *restrict q, float of_
     for (int64_t i = 0; i < n; i++) x[i] += of_q * q[i];
 }
 
+/* x += of_q q */
+static void add_target(float *x, const TermsRow *r, int64_t first, float of_q, int64_t n) {
+    float q[PIECE];
+    cpu_exp(q, r->target + first, r->target_lse, n);
+    add(x, q, of_q, n);
+}
+
 /* d log p(i) / dz = onehot(i) - p, so the label and the target each take their weight of p away. */
 void terms_gradient(const TermsRow *r, float g) {
-    bool target = has_target(r);
-    float label = r->terms[TERM_LABEL], of_q = target ? r->terms[TERM_TARGET] : 0.0f, q[PIECE];
+    float label = r->terms[TERM_LABEL], of_q = has_target(r) ? r->terms[TERM_TARGET] : 0.0f;
     double slope = r->terms[TERM_MARGIN] != 0.0f ? 2 * (double)r->terms[TERM_MARGIN] * r->margin : 0;
     for (int64_t i = 0; i < r->n; i += PIECE) {
         int64_t k = MIN2(PIECE, r->n - i);
         float *x = r->logits + i;
-        if (of_q != 0.0f) cpu_exp(q, r->target + i, r->target_lse, k);
         cpu_exp(x, x, (float)r->lse, k);
         weigh(x, -g * (label + of_q), g * (float)(slope / (double)r->n), k);
-        if (of_q != 0.0f) add(x, q, g * of_q, k);
+        if (of_q != 0.0f) add_target(x, r, i, g * of_q, k);
     }
     r->logits[r->label] += g * label;
     if (slope != 0) r->logits[r->best] -= g * (float)slope;
