@@ -91,24 +91,12 @@ static void set_checksum(json_t *to, UnlearnRun *r) {
 
 /* ---- replay ---- */
 
-/* A replay knows one kind of update: those of a warm-up, whose attention is dense, would come out as others. */
-static bool check_warmup(const UnlearnRun *r, int64_t first, int64_t end, Err *e) {
-    const HistoryState *s = history_state_before(&r->history, first);
-    int64_t from = s ? s->step : 0, warmup = r->base.spec.warmup_steps;
-    return from >= MIN2(end, warmup) ||
-           fail(e, ERR_FAIL,
-                "--run %s: its first %" PRId64
-                " updates are a warm-up (--indexer-warmup-steps), which is not replayed, and this would begin at update "
-                "%" PRId64 ". Methods without a log (--method npo, ...) need no replay; a run for it is trained with --indexer-warmup none",
-                r->folder, warmup, from);
-}
-
 static bool replay(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Finished f;
     int64_t end = r->history.n_steps, at = opt_given(r->o, OPT_AT) ? opt_int(r->o, OPT_AT) : end;
     if (at > end) return fail(e, ERR_USAGE, "--at %" PRId64 ": the run has %" PRId64 " updates", at, end);
-    if (!check_warmup(r, at, at, e) || !unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e)) return false;
+    if (!unlearn_run_check_out(r, e) || !replay_seek(&r->replay, at, e)) return false;
     json_t *line = json_pack("{s:s, s:I, s:I}", "method", "replay", "at", (json_int_t)at, "replayed_updates",
                              (json_int_t)r->replay.passes);
     set_checksum(line, r);
@@ -271,9 +259,7 @@ static bool retrain(Removal *m, Err *e) {
 static bool retrain_only(Removal *m, Err *e) {
     UnlearnRun *r = &m->run;
     Finished f;
-    if (!settle_mode(m, e) || !read_requests(m, e) || !check_warmup(r, m->first, r->history.n_steps, e) ||
-        !unlearn_run_check_out(r, e) || !retrain(m, e))
-        return false;
+    if (!settle_mode(m, e) || !read_requests(m, e) || !unlearn_run_check_out(r, e) || !retrain(m, e)) return false;
     json_t *line = json_pack("{s:s, s:i, s:I, s:I}", "method", "retrain", "requests", m->n_requests, "from",
                              (json_int_t)m->first, "replayed_updates", (json_int_t)r->replay.passes);
     set_checksum(line, r);
@@ -283,6 +269,16 @@ static bool retrain_only(Removal *m, Err *e) {
 }
 
 /* ---- lmcleaner ---- */
+
+/* In a frozen warm-up the other weights have neither gradients nor updates, which a correction's step is made of. */
+static bool check_warmup(const Removal *m, Err *e) {
+    const JobSpec *s = &m->run.base.spec;
+    return !s->warmup_frozen || m->first >= s->warmup_steps ||
+           fail(e, ERR_FAIL,
+                "--run %s: in its first %" PRId64 " updates the indexer alone learned (--indexer-warmup frozen), and what "
+                "is to be forgotten was seen there. --method retrain and the losses (--method npo, ...) take it out",
+                m->run.folder, s->warmup_steps);
+}
 
 static bool carries_apart(const Removal *m) {
     const char *const *list;
@@ -424,8 +420,7 @@ static bool lmcleaner(Removal *m, Err *e) {
     Walk w = replay_walk(&r->replay);
     Finished f;
     Str audit = {0}, requeue = {0};
-    if (!read_requests(m, e) || !check_warmup(r, m->first, r->history.n_steps, e) ||
-        !unlearn_run_check_out(r, e) || !load_end(m, e) ||
+    if (!read_requests(m, e) || !check_warmup(m, e) || !unlearn_run_check_out(r, e) || !load_end(m, e) ||
         !propagate_requests(m, &w, e) || !apply(m, &w, e))
         return false;
     clean_records(&audit, m->request, m->n_requests, &m->how, &r->history);

@@ -134,9 +134,15 @@ static bool play_pass(Replay *r, int phase, WalkRows rows, const Direction *d, E
     return ok;
 }
 
+/* Of the current update: the first ones may be a warm-up's. */
+static int pass_phase(const Replay *r) {
+    const Job *j = r->run->job;
+    return r->step < j->spec.warmup_steps ? j->warmup : j->micro;
+}
+
 /* Leaves the gradient of the rows' loss in the gradient slots; with d, its Gauss-Newton product with d instead. */
 static bool play_micros(Replay *r, WalkRows rows, const Direction *d, Err *e) {
-    return play_pass(r, r->run->job->micro, rows, d, e);
+    return play_pass(r, pass_phase(r), rows, d, e);
 }
 
 /* If the log has a checksum of this state, compares the weights with it. */
@@ -186,7 +192,7 @@ static bool play_update_by(Replay *r, int phase, double verdict[VERDICT_WORDS], 
 }
 
 static bool play_update(Replay *r, double verdict[VERDICT_WORDS], Err *e) {
-    return play_update_by(r, r->run->job->micro, verdict, e);
+    return play_update_by(r, pass_phase(r), verdict, e);
 }
 
 /* ---- the state to start from ---- */
