@@ -275,8 +275,9 @@ static bool check_warmup(const Removal *m, Err *e) {
     const JobSpec *s = &m->run.base.spec;
     return !s->warmup_frozen || m->first >= s->warmup_steps ||
            fail(e, ERR_FAIL,
-                "--run %s: in its first %" PRId64 " updates the indexer alone learned (--indexer-warmup frozen), and what "
-                "is to be forgotten was seen there. --method retrain and the losses (--method npo, ...) take it out",
+                "--run %s: in its first %" PRId64
+                " updates the indexer alone learned (--indexer-warmup frozen), and what is to be forgotten was seen "
+                "there. --method retrain and the losses (--method npo, ...) take it out",
                 m->run.folder, s->warmup_steps);
 }
 

@@ -274,9 +274,14 @@ bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
 }
 
 bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
-    const char *out = opt_text(r->o, OPT_OUT);
+    const char *out = opt_text(r->o, OPT_OUT), *other = r->base.spec.lora ? "model" : "adapter";
     char path[1100];
     StSizes sizes;
+    snprintf(path, sizeof path, "%s/%s", out, other);
+    if (file_exists(path))
+        return fail(e, ERR_FAIL,
+                    "--out %s: holds the %s of something else, and the result here is called %s. Choose another", out,
+                    other, result_name(r));
     snprintf(path, sizeof path, "%s/%s", out, result_name(r));
     if (file_exists(path) && !opt_flag(r->o, OPT_OVERWRITE))
         return fail(e, ERR_FAIL, "--out %s: holds a %s already. Choose another, or give --overwrite", out,

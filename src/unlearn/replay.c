@@ -160,7 +160,8 @@ static bool check_state(Replay *r, Err *e) {
                 " updates are not those that were logged. Was a file of the log "
                 "changed, or is this another machine?%s",
                 r->h->folder, r->step,
-                correction_is_on_ring(r->run->job) ? " If neither, --correction host replays it as it was planned" : "");
+                correction_is_on_ring(r->run->job) ? " If neither, --correction host replays it as it was planned"
+                                                   : "");
 }
 
 /* Waits for the device, so that a following pass over tensors is timed as transfer alone. */

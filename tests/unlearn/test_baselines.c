@@ -280,6 +280,7 @@ TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
 }
 
 static double planned_bytes(const char *flags) {
+    EXPECT(file_remove_tree(test_path("u"), NULL));
     json_t *j = unlearn(flags);
     double bytes = j ? json_number_value(json_object_get(j, "planned_bytes")) : (double)NAN;
     EXPECT(j && bytes == json_number_value(json_object_get(j, "measured_bytes")));
@@ -305,6 +306,21 @@ TEST(with_adapters_the_reference_of_a_loss_is_no_copy) {
     double adapters = bytes[1] - bytes[0], copied = bytes[3] - bytes[2], weights = (double)file_tree_bytes(file);
     test_note("    %.0f bytes of weights; a reference takes %.0f, with adapters %.0f", weights, copied, adapters);
     EXPECT(weights > 0 && adapters < weights && copied - adapters > 0.9 * weights);
+}
+
+/* The model of an earlier request stayed beside the new adapter, and would have been taken for its result. */
+TEST(a_result_of_another_kind_is_not_joined) {
+    snug_make_job((SnugJob){1, 16, 24});
+    if (!must(snug_run("train --model %s --data %s --out %s --seq 24 --global-batch 8 --steps 2 --threads 2",
+                       test_path("m"), test_path("rows.jsonl"), test_path("o"))))
+        return;
+    EXPECT(file_write_all(test_path("f"), "5\n", 2, NULL));
+    json_decref(unlearn("--method gradascent --epochs 1"));
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s --overwrite --method gradascent --epochs 1 --mode lora "
+                     "--lora-rank 2",
+                     test_path("o"), test_path("f"), test_path("u"));
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "holds the model of something else, and the result here is "));
+    ran_free(&r);
 }
 
 TEST(an_adapter_is_tuned_away_from_samples_too) {
