@@ -273,21 +273,29 @@ bool unlearn_run_load_result(UnlearnRun *r, Err *e) {
                 r->history.folder, r->result);
 }
 
+/* What --out may hold of an earlier request: it would be taken for this one's result. */
+static const char *other_name(const UnlearnRun *r) { return r->base.spec.lora ? "model" : "adapter"; }
+
+/* That it holds no result of that name, or one that may be replaced. */
+static bool check_earlier(const UnlearnRun *r, const char *name, Err *e) {
+    const char *out = opt_text(r->o, OPT_OUT);
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    if (!file_exists(path)) return true;
+    if (!opt_flag(r->o, OPT_OVERWRITE))
+        return fail(e, ERR_FAIL, "--out %s: holds the result %s already. Choose another, or give --overwrite", out,
+                    name);
+    if (file_is_within(path, r->folder))
+        return fail(e, ERR_USAGE, "--out %s: is the run that is read. Choose another", out);
+    return folder_check(path, e);
+}
+
 bool unlearn_run_check_out(UnlearnRun *r, Err *e) {
-    const char *out = opt_text(r->o, OPT_OUT), *other = r->base.spec.lora ? "model" : "adapter";
+    const char *out = opt_text(r->o, OPT_OUT);
     char path[1100];
     StSizes sizes;
-    snprintf(path, sizeof path, "%s/%s", out, other);
-    if (file_exists(path))
-        return fail(e, ERR_FAIL,
-                    "--out %s: holds the %s of something else, and the result here is called %s. Choose another", out,
-                    other, result_name(r));
-    snprintf(path, sizeof path, "%s/%s", out, result_name(r));
-    if (file_exists(path) && !opt_flag(r->o, OPT_OVERWRITE))
-        return fail(e, ERR_FAIL, "--out %s: holds a %s already. Choose another, or give --overwrite", out,
-                    result_name(r));
-    if (file_is_within(path, r->folder) && file_exists(path))
-        return fail(e, ERR_USAGE, "--out %s: is the run that is read. Choose another", out);
+    unlearn_run_result_path(r, path, sizeof path);
+    if (!check_earlier(r, other_name(r), e) || !check_earlier(r, result_name(r), e)) return false;
     Role role = job_trained_role(&r->base.job);
     if (!folder_check(path, e) || !weights_sizes(&sizes, &r->base.ring.p, role, e)) return false;
     int64_t has = file_free_bytes(out);
@@ -312,9 +320,10 @@ static bool write_text(const char *folder, const char *name, const Str *text, Er
 
 bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMeasure *measure, void *user, Err *e) {
     FolderOut f;
-    char path[1100];
+    char path[1100], earlier[1100];
     Str spent = {0};
     unlearn_run_result_path(r, path, sizeof path);
+    snprintf(earlier, sizeof earlier, "%s/%s", opt_text(r->o, OPT_OUT), other_name(r));
     if (!file_make_dirs(opt_text(r->o, OPT_OUT), e) || !folder_recover(path, e) || !folder_begin(&f, path, e))
         return false;
     bool ok = run_write_trained(&r->base.run, f.temporary, e) && run_sync_device(&r->base.run, e);
@@ -322,5 +331,5 @@ bool unlearn_run_write(UnlearnRun *r, const UnlearnText *texts, int n, UnlearnMe
     if (ok) measure(user, &spent);
     ok = ok && write_text(f.temporary, "EFFICIENCY.json", &spent, e);
     str_free(&spent);
-    return folder_end(&f, ok, e);
+    return folder_end(&f, ok, e) && folder_remove(earlier, e);
 }

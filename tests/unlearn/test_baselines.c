@@ -280,7 +280,6 @@ TEST(losses_that_cannot_be_are_refused_and_write_nothing) {
 }
 
 static double planned_bytes(const char *flags) {
-    EXPECT(file_remove_tree(test_path("u"), NULL));
     json_t *j = unlearn(flags);
     double bytes = j ? json_number_value(json_object_get(j, "planned_bytes")) : (double)NAN;
     EXPECT(j && bytes == json_number_value(json_object_get(j, "measured_bytes")));
@@ -309,17 +308,27 @@ TEST(with_adapters_the_reference_of_a_loss_is_no_copy) {
 }
 
 /* The model of an earlier request stayed beside the new adapter, and would have been taken for its result. */
-TEST(a_result_of_another_kind_is_not_joined) {
+TEST(a_result_of_another_kind_is_replaced_as_one_of_the_same) {
+    static const char flags[] = "--method gradascent --epochs 1 --mode lora --lora-rank 2";
+    char model[600], adapter[600];
     snug_make_job((SnugJob){1, 16, 24});
     if (!must(snug_run("train --model %s --data %s --out %s --seq 24 --global-batch 8 --steps 2 --threads 2",
                        test_path("m"), test_path("rows.jsonl"), test_path("o"))))
         return;
     EXPECT(file_write_all(test_path("f"), "5\n", 2, NULL));
     json_decref(unlearn("--method gradascent --epochs 1"));
-    Ran r = snug_run("unlearn --run %s --forget %s --out %s --overwrite --method gradascent --epochs 1 --mode lora "
-                     "--lora-rank 2",
-                     test_path("o"), test_path("f"), test_path("u"));
-    EXPECT(r.code == 1 && strstr(str_text(&r.err), "holds the model of something else, and the result here is "));
+    snprintf(model, sizeof model, "%s/model", test_path("u"));
+    snprintf(adapter, sizeof adapter, "%s/adapter", test_path("u"));
+    Ran r = snug_run("unlearn --run %s --forget %s --out %s %s", test_path("o"), test_path("f"), test_path("u"), flags);
+    EXPECT(r.code == 1 && strstr(str_text(&r.err), "holds the result model already"));
+    EXPECT(file_is_dir(model) && !file_exists(adapter));
+    ran_free(&r);
+    json_decref(unlearn(flags)); /* with --overwrite */
+    EXPECT(file_is_dir(adapter) && !file_exists(model));
+    r = snug_run("unlearn --run %s --forget %s --out %s --overwrite %s", test_path("o"), test_path("f"),
+                 test_path("o"), flags);
+    snprintf(adapter, sizeof adapter, "%s/adapter", test_path("o"));
+    EXPECT(r.code != 0 && strstr(str_text(&r.err), "which this command reads") && !file_exists(adapter));
     ran_free(&r);
 }
 
