@@ -10,8 +10,8 @@ typedef struct BaselineRing { /* Job.own */
     Model *reference;  /* NULL: there is none */
     Tid terms;         /* input (N, HEAD_TERMS), or (N, DISTANCE_WORDS) for rmu */
     Tid toward;        /* input (C): rmu's direction */
-    Tid told_weight;   /* input (N): 1 where the loss counts in what is told, ... */
-    Tid told;          /* ... a statistic */
+    Tid reported_weight; /* input (N): 1 for tokens that count in the reported loss, ... */
+    Tid reported;        /* ... a statistic */
 } BaselineRing;
 
 typedef struct Tuning {
@@ -28,7 +28,7 @@ typedef struct Tuning {
     int64_t *place;                        /* of a row: its place in the forget set */
     int n;
     /* losses beyond log-probabilities: what an update's micro-step is given */
-    float *terms, *told;
+    float *terms, *reported;
     float *direction; /* (hidden): rmu's unit vector */
 } Tuning;
 

@@ -62,8 +62,8 @@ static Tid reference_rows(Job *j, int tap_layer) {
 static BaselineRing *record_terms(Job *j, const char *name, int64_t words) {
     BaselineRing *r = record_score(j, false);
     r->terms = token_input(j, name, words);
-    r->told_weight = token_input(j, "told_weight", 1);
-    r->told = prog_tensor(&j->ring->p, "told_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
+    r->reported_weight = token_input(j, "reported_weight", 1);
+    r->reported = prog_tensor(&j->ring->p, "reported_loss", ROLE_STATISTIC, FMT_F64, 1, DIMS(1));
     return r;
 }
 
@@ -83,7 +83,7 @@ static bool record_hidden_beside(const Task *t, Job *j, Err *e) {
     return true;
 }
 
-/* What is told is the same sum over fewer tokens: where log-probabilities decide a weight, that is no value. */
+/* The reported loss leaves out tokens whose coefficient is a derivative (loss_weights): there the sum is no value. */
 static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoots *roots) {
     Program *p = &j->ring->p;
     const BaselineRing *r = ring_of(j);
@@ -93,7 +93,7 @@ static void logits_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
     model_hidden(p, m, &in, &out);
     Tid value = op_head_terms(p, out.hidden, m->head, j->labels, target, job_head_attr(j));
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, value, j->weight, j->divisor, -1), NONE};
-    op_token_sum(p, r->told, value, r->told_weight, j->divisor, -1);
+    op_token_sum(p, r->reported, value, r->reported_weight, j->divisor, -1);
 }
 
 /* Layers above the tap have gradients too: zeros, from log-probabilities whose weights are 0. */
@@ -106,7 +106,7 @@ static void hidden_loss(const Task *t, Job *j, const Model *m, Tid stat, JobRoot
     model_hidden(p, m, &in, &out);
     Tid logp = op_head_logp(p, out.hidden, m->head, j->labels, job_head_attr(j));
     Tid distance = op_row_distance(p, out.tap, ref, r->toward, r->terms);
-    roots->root[roots->n++] = (Root){op_token_sum(p, r->told, logp, r->told_weight, j->divisor, -1), NONE};
+    roots->root[roots->n++] = (Root){op_token_sum(p, r->reported, logp, r->reported_weight, j->divisor, -1), NONE};
     roots->root[roots->n++] = (Root){op_token_sum(p, stat, distance, j->weight, j->divisor, 1), NONE};
 }
 
@@ -158,7 +158,7 @@ static void set_terms(const Tuning *t, int64_t token, const LossRow *r, int64_t 
     bool retain = r->kind == ROW_RETAIN, divergence = retain && s->divergence;
     float *term = t->terms + token * HEAD_TERMS, scale = (float)((retain ? s->alpha : s->gamma) / c->tokens[r->kind]);
     t->batch.weight[token] = 1;
-    t->told[token] = retain || s->kind >= LOSS_UNDIAL;
+    t->reported[token] = retain || s->kind >= LOSS_UNDIAL;
     if (divergence) term[TERM_TARGET] = term[TERM_ENTROPY] = scale;
     else if (retain) term[TERM_LABEL] = scale;
     else if (s->kind == LOSS_UNDIAL) term[TERM_TARGET] = scale, term[TERM_LOWERED] = (float)s->beta;
@@ -171,7 +171,7 @@ static int64_t words_of(const LossSpec *s) { return s->kind == LOSS_RMU ? DISTAN
 static void set_micro(Tuning *t, int first, int rows, const Counts *c) {
     int64_t seq = t->batch.seq, tokens = t->batch.rows * seq, words = words_of(&t->b->loss);
     memset(t->terms, 0, sizeof *t->terms * (size_t)(tokens * words));
-    memset(t->told, 0, sizeof *t->told * (size_t)tokens);
+    memset(t->reported, 0, sizeof *t->reported * (size_t)tokens);
     for (int64_t i = 0; i < t->batch.rows; i++) {
         const LossRow *r = &t->row[first + (i < rows ? i : 0)];
         for (int64_t token = i * seq, k = 0; token < (i + 1) * seq; token++) {
@@ -206,7 +206,7 @@ void dense_begin(Tuning *t, Arena *a) {
     int64_t tokens = s->micro_batch * s->seq, hidden = s->m.config.hidden;
     if (!loss_is_dense(&t->b->loss)) return;
     t->terms = ARENA_NEW(a, float, tokens * words_of(&t->b->loss));
-    t->told = ARENA_NEW(a, float, tokens);
+    t->reported = ARENA_NEW(a, float, tokens);
     t->direction = ARENA_NEW(a, float, hidden);
     for (int64_t i = 0; i < hidden; i++) t->direction[i] = rng_normal(rng_fold(t->b->seed, 0x726d75), (uint64_t)i);
     vec_scale(NULL, t->direction, 1 / vec_norm(NULL, t->direction, hidden), hidden);
@@ -219,7 +219,7 @@ static void play_micro(Tuning *t, const Update *u, int micro) {
     int64_t tokens = t->batch.rows * t->batch.seq;
     step_put_micro(run, u, &t->batch, micro);
     exec_put(x, r->terms, t->terms, 0, tokens * words_of(&t->b->loss) * 4);
-    exec_put(x, r->told_weight, t->told, 0, tokens * 4);
+    exec_put(x, r->reported_weight, t->reported, 0, tokens * 4);
     if (r->toward) exec_put(x, r->toward, t->direction, 0, run->job->spec.m.config.hidden * 4);
     exec_play(x, run->job->micro);
     t->out->backward_passes++;
@@ -235,8 +235,8 @@ bool dense_step(Tuning *t, const Update *u, double *loss, Err *e) {
         play_micro(t, u, micro);
     }
     if (!exec_sync(&run->ring->x, e)) return false;
-    Tid told = t->b->loss.kind == LOSS_RMU ? run->job->loss : ring_of(run->job)->told;
-    exec_get(&run->ring->x, told, loss, 0, sizeof *loss);
+    Tid reported = t->b->loss.kind == LOSS_RMU ? run->job->loss : ring_of(run->job)->reported;
+    exec_get(&run->ring->x, reported, loss, 0, sizeof *loss);
     if (t->b->loss.kind == LOSS_PDU) move_alpha(t);
     return true;
 }

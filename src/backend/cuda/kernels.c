@@ -435,23 +435,26 @@ void cuda_token_score(Backend *b, Queue q, const Args *a) {
                             a->token_score.in.labels.data, cuda_rows(logits.t), cuda_cols(logits.t));
 }
 
-void cuda_row_distance(Backend *b, Queue q, const Args *a) {
-    Operand x = a->row_distance.in.x, toward = a->row_distance.in.toward;
-    if (!is_real(b, a, x)) return;
+static CudaDistance distance_of(Operand x, Operand ref, Operand toward, Operand how) {
     CHECK(toward.t->format == FMT_F32);
-    CudaDistance d = {.x = x.data, .ref = a->row_distance.in.ref.data, .toward = toward.data,
-                      .how = a->row_distance.in.how.data, .v = a->row_distance.out.v.data,
-                      .dx = {.format = x.t->format}, .rows = cuda_rows(x.t), .cols = cuda_cols(x.t)};
+    return (CudaDistance){.x = x.data, .ref = ref.data, .toward = toward.data, .how = how.data,
+                          .dx = {.format = x.t->format}, .rows = cuda_rows(x.t), .cols = cuda_cols(x.t)};
+}
+
+void cuda_row_distance(Backend *b, Queue q, const Args *a) {
+    CudaDistance d = distance_of(a->row_distance.in.x, a->row_distance.in.ref, a->row_distance.in.toward,
+                                 a->row_distance.in.how);
+    if (!is_real(b, a, a->row_distance.in.x)) return;
+    d.v = a->row_distance.out.v.data;
     cuda_launch_row_distance(cuda_stream(b, q), &d);
 }
 
 void cuda_row_distance_grad(Backend *b, Queue q, const Args *a) {
-    Operand x = a->row_distance_grad.in.x, toward = a->row_distance_grad.in.toward;
-    if (!is_real(b, a, x)) return;
-    CHECK(toward.t->format == FMT_F32);
-    CudaDistance d = {.x = x.data, .ref = a->row_distance_grad.in.ref.data, .toward = toward.data,
-                      .how = a->row_distance_grad.in.how.data, .dv = a->row_distance_grad.in.dv.data,
-                      .dx = numbers(a->row_distance_grad.out.dx), .rows = cuda_rows(x.t), .cols = cuda_cols(x.t)};
+    CudaDistance d = distance_of(a->row_distance_grad.in.x, a->row_distance_grad.in.ref,
+                                 a->row_distance_grad.in.toward, a->row_distance_grad.in.how);
+    if (!is_real(b, a, a->row_distance_grad.in.x)) return;
+    d.dv = a->row_distance_grad.in.dv.data;
+    d.dx = numbers(a->row_distance_grad.out.dx);
     cuda_launch_row_distance(cuda_stream(b, q), &d);
 }
 
