@@ -15,7 +15,7 @@ JSON
 bench/draw_rows.sh 64 128 50304 > "$work/rows.jsonl"
 echo '[3,4,5,6,7,8,9,10]' > "$work/forget"
 ./snug train --model "$work/model" --init random --data "$work/rows.jsonl" --seq 128 --pack off --precision fp32 \
-    --global-batch 8 --micro-batch 8 --steps 2 --out "$work/run" --quiet
+    --global-batch 8 --micro-batch 8 --steps 2 --out "$work/run" --quiet > /dev/null
 for snug in "${@:-./snug}"; do
     for method in npo undial pdu rmu; do
         line=$("$snug" unlearn --run "$work/run" --forget "$work/forget" --method $method --out "$work/out" --overwrite \
