@@ -181,9 +181,9 @@ void engine_cancel_all(Engine *n);
 EngineState engine_step(Engine *n, Err *e); /* the state after it: IDLE when nothing runs or is queued */
 bool engine_event(Engine *n, EngineEvent *out); /* false: there are no more */
 
-/* Requests by number, from 0 on: each is submitted when there is room for it, until the last is answered. submit and
- * take refuse by false; looked, called behind every step, too (NULL: nothing is looked at). False, with a code, also
- * once the process was asked to leave. */
+/* Submits requests 0 .. total-1, each as soon as the engine has room, and steps until all are answered. A callback ends
+ * it by returning false; looked is called after every step (NULL: not wanted). It also ends with false, and a code in
+ * e, after SIGINT or SIGTERM. */
 typedef struct EngineAsk {
     int64_t total;
     bool (*submit)(void *user, int64_t i, Err *e);

@@ -1,12 +1,12 @@
 /* op_carry.c - the steps on a correction v that stands beside each trained weight and is carried along a run
  * (unlearn/correction.h says what for).
  *
- * What an update does to v is known only when the gradients of all tensors have met v, and is done in the update behind
- * it, one pass over v for both: with mult and decay of the weight, `last` the gradient of the update before
+ * How far an update moves v depends on g.v over all tensors, so its step is deferred to the next update, which applies
+ * it in the same pass over v. With mult and decay of the weight, and `last` the gradient of the previous update:
  *
  *     step(v) = keep * ((1 - lr*mult*(decay + damping)) * v - lr*mult*times * last)
  *
- * keep 0: 0, whatever v and last hold. lr is CARRY_LR, the update's before; 0: v is only scaled.
+ * keep 0: step(v) is 0, whatever v and last hold. lr is CARRY_LR, of the previous update; 0: v is only scaled.
  *
  *   sgd_carry    in weight g master? correction(fp32) last dials carry(5) fp32 verdict clock
  *                out weight master? correction last sums(3) fp64

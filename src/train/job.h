@@ -62,9 +62,9 @@ struct Task {
 };
 extern const Task task_supervised; /* - sum of weight * log-probability of the label, over all tokens / divisor */
 
-/* A correction beside everything that is trained, which a task records and its updates carry on (op_carry.c). */
+/* A correction (op_carry.c) beside every trained tensor; recorded by a task, updated by the update steps. */
 typedef struct JobCarry {
-    bool recording; /* the update that is being recorded carries it */
+    bool recording; /* update steps recorded now are sgd_carry, not sgd */
     Tid dials;      /* CARRY_* words; NONE: the job has no correction */
     Tid sums;       /* (trained tensors, CARRY_SUMS), in the order of the program */
     /* of each tensor, by its number; NONE: none so far. In the program's arena */
@@ -183,9 +183,9 @@ static inline bool job_can_update_early(const JobSpec *s) {
 
 /* update.c: the optimizer's steps, in a phase of their own or behind backward. */
 bool job_record_update(Job *j, Err *e);
-/* Begins j->carry: a correction beside every trained tensor, whose bytes count from the first update with a keep of 0.
- * Then, behind the last recorded pass and inside its phase, which ends here, the update that carries it; and a phase
- * that adds it to the weights, which gives its number. */
+/* job_begin_carry makes the tensors of j->carry; their contents count from the first update whose CARRY_KEEP is 0.
+ * job_record_carry records the update with sgd_carry steps into the open phase, behind its pass, and ends the phase.
+ * job_record_carry_apply records a phase that adds the correction to the weights. */
 void job_begin_carry(Job *j);
 bool job_record_carry(Job *j, Err *e);
 bool job_record_carry_apply(Job *j, int *phase, Err *e);

@@ -1,4 +1,4 @@
-/* baseline_int.h - an update of a tuning on its way, for baseline.c and baseline_ring.c. */
+/* baseline_int.h - the state of one update of a loss, shared by baseline.c and baseline_ring.c. */
 #ifndef UNLEARN_BASELINE_INT_H
 #define UNLEARN_BASELINE_INT_H
 

@@ -4,12 +4,12 @@
  * The job is plain SGD with its update inside backward, one micro-batch an update. Beside training's own phase, which
  * replays an update, its task records two:
  *
- *     carry   the replayed update; per tensor, v takes the step that the update before has left to do, loses the
- *             update's u where that is removed, and meets the gradient: v.g, g.g and v.v
- *     apply   theta + v, with that step, rounded to nearest
+ *     carry   the replayed update. Per tensor it applies the deferred step to v, subtracts u where the update is
+ *             removed, and sums the dot products v.g, g.g and v.v with the new gradient
+ *     apply   applies the deferred step and adds v to the weights, rounded to nearest
  *
- * So each update is one pass, as on the host: its own step over v, of which only all gradients together know how long
- * it is, waits for the next, with the gradient that it needs. */
+ * An update's step over v needs g.v over all tensors, which is known only after the pass. So the step is deferred to
+ * the next update, together with its gradient, and every update is one pass over v, as on the host. */
 #ifndef UNLEARN_CORRECTION_H
 #define UNLEARN_CORRECTION_H
 
@@ -24,15 +24,15 @@ static inline bool correction_is_on_ring(const Job *j) { return j->carry.dials !
 
 int correction_carry_phase(const Job *j);
 
-typedef struct CorrectionStep { /* that v has still to take */
-    CarryStep step;             /* of the last update; lr 0: none, ... */
-    double keep;                /* ... and v is then scaled by this; 0: what v holds does not count */
+typedef struct CorrectionStep { /* deferred */
+    CarryStep step;             /* of the last update; lr 0: none */
+    double keep;                /* factor on v after it; 0: v counts as 0, whatever it holds */
 } CorrectionStep;
-/* The dials of the next play of the carry phase. remove: v then loses what that update does. */
+/* Sets the dials of the next play of the carry phase. remove: that update is removed, v -= u. */
 void correction_put(Run *r, const CorrectionStep *d, bool remove);
 
-/* The sums that the last phase left, a tensor's each (of v and g, or of v and theta's change), and those of all. Waits
- * for the device. */
+/* Waits for the device and reads the sums of the last phase, per tensor and in total: products of v and g, or of v and
+ * the change of theta. */
 bool correction_read(Run *r, VecSums *of_tensor, int n, VecSums *all, Err *e);
 void correction_apply(Run *r, const CorrectionStep *d); /* queues it */
 
